@@ -95,6 +95,9 @@ class Config:
         "Throughput of SOFTMAX, in elements a cycle: a power of two up to n. "
         "1: one row at a time, in the smallest unit; more: several rows in flight.",
     )
+    normalize: bool = _parameter(
+        False, "Add NORMALIZE: LayerNorm and RMSNorm over accumulator rows, on the lanes of SOFTMAX. Needs 2 `softmax_lanes`."
+    )
     attention: bool = _parameter(
         True,
         "Add the hardware for products of two tensors, as in attention: LOAD_WEIGHTS of transposed tiles, a bias row for each "
@@ -166,6 +169,8 @@ class Config:
             raise ConfigError(f"table_lanes must be 0 or a power of two up to n = {self.n}, not {self.table_lanes}")
         if not (_is_power_of_two(self.softmax_lanes) and self.softmax_lanes <= self.n):
             raise ConfigError(f"softmax_lanes must be a power of two up to n = {self.n}, not {self.softmax_lanes}")
+        if self.normalize and not (self.softmax and self.softmax_lanes > 1):
+            raise ConfigError("normalize needs softmax on at least two lanes; set softmax_lanes to 2 or more")
         if self.update_lanes != 0 and not (_is_power_of_two(self.update_lanes) and self.update_lanes <= self.n):
             raise ConfigError(f"update_lanes must be 0 or a power of two up to n = {self.n}, not {self.update_lanes}")
         if self.update_lanes and not self.training:

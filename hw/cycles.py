@@ -112,9 +112,10 @@ def result_cycles(config, opcode, fields):
         return cycles + table_latency(config.n, config.table_lanes) + 1 + _OPERAND_START, 2 * fields["rows"]
     if opcode is Opcode.UPDATE:
         return fields["rows"] * row_cycles(config, opcode), 0
-    if opcode is Opcode.SOFTMAX:
+    if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE):
         rows, tiles = fields["rows"], fields["tiles"]
-        return _softmax_cycles(config, rows, tiles, fields["lanes"], height), rows * tiles * height
+        of_rows = _softmax_cycles if opcode is Opcode.SOFTMAX else _normalize_cycles
+        return of_rows(config, rows, tiles, fields["lanes"], height), rows * tiles * height
     rows, window = fields.get("rows", 0), 1
     if opcode is Opcode.POOL:
         rows, window = fields["rows0"] * fields["rows1"], fields["window0"] * fields["window1"]
@@ -138,6 +139,18 @@ def _softmax_cycles(config, rows, tiles, last_lanes, height):
     passes, later = max(groups, results), rows - 1
     waits = ((1, passes), (2, groups + stages + _SEARCH_WAIT), (stages, 16 + bits + SoftmaxLanesUnit.division))
     return one + max(later // places * cycles + later % places * passes for places, cycles in waits)
+
+
+def _normalize_cycles(config, rows, tiles, last_lanes, height):
+    """Returns the cycles of NORMALIZE."""
+    lanes, later = config.softmax_lanes, rows - 1
+    groups, results = -(-((tiles - 1) * config.n + last_lanes) // lanes), tiles * config.n // lanes * height
+    stages = exact_log2(lanes)
+    one = 3 * (groups + stages) + results + SoftmaxLanesUnit.normalize_latency - _SOFTMAX_END
+    if tiles * config.n > SoftmaxLanesUnit.kept * lanes:
+        return one + later * max(4 * groups, results)
+    row = max(groups, results, (groups + stages + _SEARCH_WAIT) / 2)
+    return one + round(max(later * row, later // stages * SoftmaxLanesUnit.mean_division + later % stages * row))
 
 
 def ring_cycles(config, mode, size, segment, rounds, link_latency=0):
@@ -203,6 +216,7 @@ def cycle_texts(config):
             f"2 N + n t + {SoftmaxUnit.row_latency} for N elements in t tiles, or less on several lanes: see [Softmax](#softmax)",
             f"{SoftmaxUnit.end_latency} cycles later",
         ),
+        Opcode.NORMALIZE: ("see [Normalization](#normalization)", f"{SoftmaxUnit.end_latency} cycles later"),
         Opcode.MULTIPLY: (
             (
                 "n / `table_lanes` a row, at least 2; n / `table_lanes` + "

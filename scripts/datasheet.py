@@ -31,6 +31,7 @@ from amaranth_tpu.sim.compiler.step import CORE_REFUSALS
 from amaranth_tpu.sim.functions.functions import DEFINITIONS
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
+from amaranth_tpu.sim.golden.normalization import error as normalization_error
 from amaranth_tpu.sim.golden.softmax import errors as softmax_errors
 from amaranth_tpu.sim.golden.table_lookup import lookup
 
@@ -196,6 +197,17 @@ def softmax():
     return markdown_table(["elements of a row", "results", "largest error"], rows)
 
 
+def normalization():
+    """Returns the Markdown table of the errors of NORMALIZE, measured on random rows."""
+    rng, rows = np.random.default_rng(1), []
+    for size in (1, 1e-12, 1e12):
+        for mean in (0, 8, 100, 1000):
+            x = (size * rng.normal(mean, 1, (3000, 64))).astype(np.float32)
+            found = [f"{normalization_error(x, centred, 1e-5 * size**2):.2%}" for centred in (True, False)]
+            rows.append([f"{size:g}", mean, *found])
+    return markdown_table(["deviation", "mean, in deviations", "error, `centred`", "error without the mean"], rows)
+
+
 _OPERATION_TEXTS = {
     Operation.IDENTIFY: "the words below; the request's count and address are ignored",
     Operation.READ: "`count` words, starting at `address`",
@@ -261,6 +273,7 @@ SECTIONS = {
             "codes": codes,
             "functions": functions,
             "softmax": softmax,
+            "normalization": normalization,
             "cycles": instruction_cycles,
             "memories": memories,
             "latencies": latencies,

@@ -21,6 +21,7 @@ def region_registers():
 
 
 def _constants(config):
+    features = REGISTER["features"]
     return {
         "id": IDENTIFIER,
         "version": VERSION,
@@ -31,17 +32,7 @@ def _constants(config):
         "accumulator_depth": config.accumulator_depth,
         "bias_depth": config.bias_depth,
         "weight_fifo_depth": config.weight_fifo_depth,
-        "features": REGISTER["features"].pack(
-            pooling=config.pooling,
-            softmax=config.softmax,
-            training=config.training,
-            attention=config.attention,
-            ring=config.ring,
-            transpose=config.transpose,
-            weight_formats=config.weight_formats,
-            table_lanes=config.table_lanes,
-            update_lanes=config.update_lanes,
-        ),
+        "features": features.pack(**{name: getattr(config, name) for name in features.fields}),
         "ring_depth": config.ring_depth,
     }
 

@@ -204,13 +204,16 @@ def _describe_activate(m, operation, word):
             m.d.comb += [operation.single[name].eq(count == 1) for name, count in counts.items()]
     if config.softmax:
         softmax = word[Opcode.SOFTMAX]
-        with m.If(word.one_of(Opcode.SOFTMAX)):
+        with m.If(word.one_of(Opcode.SOFTMAX, Opcode.NORMALIZE)):
             m.d.comb += [
                 operation.softmax.eq(1),
                 operation.rows1.eq(softmax.tiles),
                 operation.rows1_stride.eq(softmax.acc_stride),
                 operation.buffer_stride.eq(softmax.buffer_stride),
             ]
+    if config.normalize:
+        m.d.comb += operation.normalize.eq(word.one_of(Opcode.NORMALIZE))
+        m.d.comb += [operation[name].eq(word[Opcode.NORMALIZE][name]) for name in ("centred", "factor", "epsilon")]
     if config.table_lanes:
         _describe_table(m, operation, word)
     if config.training:

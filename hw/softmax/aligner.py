@@ -12,6 +12,11 @@ class Aligner(wiring.Component):
 
     Throughput: one number a cycle. Latency: `latency` cycles.
 
+    Parameters
+    ----------
+    low : bool
+        True if `common` may be below 31. Otherwise a zero is far enough below the common last place to become 0.
+
     Members
     -------
     key : 32, in
@@ -28,7 +33,8 @@ class Aligner(wiring.Component):
 
     latency = 2
 
-    def __init__(self):
+    def __init__(self, *, low=False):
+        self.low = low
         super().__init__({"key": In(32), "common": In(8), "magnitude": Out(27), "positive": Out(1), "beyond": Out(1)})
 
     def elaborate(self, platform):
@@ -37,6 +43,9 @@ class Aligner(wiring.Component):
         bits = self.key[:31] ^ (~positive).replicate(31)
         right = Signal(10)
         moves, significand = Signal(5, reset_less=True), Signal(24, reset_less=True)
+        empty = right[5:].any()
+        if self.low:
+            empty |= bits[23:] == 0
         flags = [Signal(2, name=f"flags_{stage}", reset_less=True) for stage in range(2)]
         moved, magnitude = Cat(Const(0, 3), significand), Signal(27, reset_less=True)
         for bit in reversed(range(5)):
@@ -48,7 +57,7 @@ class Aligner(wiring.Component):
         ]
         m.d.sync += [
             moves.eq(right),
-            significand.eq(Mux(right[5:].any(), 0, Cat(bits[:23], Const(1, 1)))),
+            significand.eq(Mux(empty, 0, Cat(bits[:23], Const(1, 1)))),
             flags[0].eq(Cat(positive, right[9])),
             magnitude.eq(moved),
             flags[1].eq(flags[0]),

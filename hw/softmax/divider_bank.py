@@ -1,4 +1,4 @@
-"""A bank of serial dividers for the reciprocals of sums, in order."""
+"""A bank of serial dividers for the reciprocals of sums or for means, in order."""
 
 from functools import reduce
 from operator import or_
@@ -15,7 +15,7 @@ __all__ = ["DividerBank"]
 
 
 class DividerBank(wiring.Component):
-    """Computes the reciprocals of sums with `count` dividers, and returns them in the order of the sums.
+    """Divides sums with `count` dividers, and returns the results in the order of the sums.
 
     Before a sum enters, `reserve` must have reserved a place for it. The bank holds `count` + 2 sums and quotients.
 
@@ -24,6 +24,13 @@ class DividerBank(wiring.Component):
     width : int
         Bits of a sum.
     count : int
+    result : layout
+        Results of a divider. Its field `infinite`, if present, comes with the sum.
+    divider : function
+        Returns a divider: a component with the members `total`, `start`, `done`, and the other fields of `result`; also
+        `divisor`, if the parameter is not 0.
+    divisor : int
+        Bits of the member `divisor`. 0: without it.
 
     Members
     -------
@@ -35,25 +42,32 @@ class DividerBank(wiring.Component):
     total : width, in
         The sum. If the quotient matters, it has at least 16 significant bits.
     infinite : 1, in
-    o : stream of QUOTIENT, out
+        Only with a field of this name in `result`.
+    divisor : divisor, in
+        Constant.
+    o : stream of results, out
     """
 
-    def __init__(self, *, width, count):
+    def __init__(self, *, width, count, result=QUOTIENT, divider=None, divisor=0):
         self.count = count
+        self.result = result
+        self._divider = divider or (lambda: Reciprocal(width=width, ahead=0))
+        self._flags = {"infinite": 1} if "infinite" in dict(result) else {}
         super().__init__(
             {
                 "reserve": In(1),
                 "space": Out(1),
                 "valid": In(1),
                 "total": In(width),
-                "infinite": In(1),
-                "o": Out(stream.Signature(QUOTIENT)),
+                **{name: In(1) for name in self._flags},
+                **({"divisor": In(divisor)} if divisor else {}),
+                "o": Out(stream.Signature(result)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        entry = data.StructLayout({"total": len(self.total), "infinite": 1})
+        entry = data.StructLayout({"total": len(self.total), **self._flags})
         m.submodules.sums = waiting = SkidBuffer(payload=entry)
         places = self.count + 2
         taken = Signal(range(places + 1))
@@ -63,7 +77,7 @@ class DividerBank(wiring.Component):
             self.space.eq(taken != places),
             waiting.i.valid.eq(self.valid),
             waiting.i.p.total.eq(self.total),
-            waiting.i.p.infinite.eq(self.infinite),
+            *(waiting.i.p[name].eq(getattr(self, name)) for name in self._flags),
         ]
 
         # Sums enter the dividers in turn, and quotients leave them in turn.
@@ -78,18 +92,18 @@ class DividerBank(wiring.Component):
             m.d.sync += end.eq(end.rotate_left(1))
         done = Signal(self.count)
         for index in range(self.count):
-            m.submodules[f"divider_{index}"] = divider = Reciprocal(width=len(self.total), ahead=0)
-            total, quotient = Signal(entry, name=f"total_{index}", reset_less=True), Signal(QUOTIENT, name=f"quotient_{index}")
+            m.submodules[f"divider_{index}"] = divider = self._divider()
+            total, quotient = Signal(entry, name=f"total_{index}", reset_less=True), Signal(self.result, name=f"quotient_{index}")
             with m.If(begins & begin[index]):
                 m.d.sync += total.eq(waiting.o.payload)
             m.d.comb += [
                 divider.total.eq(total.total),
                 divider.start.eq(begins & begin[index]),
                 done[index].eq(divider.done & used[index]),
-                quotient.quotient.eq(divider.quotient),
-                quotient.places.eq(divider.places),
-                quotient.infinite.eq(total.infinite),
+                *(quotient[name].eq(getattr(divider, name)) for name, _ in self.result if name not in self._flags),
+                *(quotient[name].eq(total[name]) for name in self._flags),
+                *([divider.divisor.eq(self.divisor)] if hasattr(self, "divisor") else []),
             ]
-            quotients.append(quotient.as_value() & end[index].replicate(QUOTIENT.size))
+            quotients.append(quotient.as_value() & end[index].replicate(self.result.size))
         m.d.comb += [self.o.valid.eq((done & end).any()), self.o.payload.eq(reduce(or_, quotients))]
         return m

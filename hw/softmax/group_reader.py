@@ -17,7 +17,8 @@ __all__ = ["GroupReader"]
 class GroupReader(wiring.Component):
     """Reads the rows of an operation, a group of `lanes` elements a cycle.
 
-    Each row is read once. With `again`, each row is read three times: for the search, for the sum and for the results.
+    Each row is read once. With `again`, each row is read three times: for the search, for the sum and for the results; with
+    `normalize`, it is read once more, for the squares.
 
     ```
     cycle     0        1        2        3          four groups of one accumulator row
@@ -67,6 +68,7 @@ class GroupReader(wiring.Component):
         self.n = n
         self.lanes = lanes
         self.groups = n // lanes
+        self.normalize = "normalize" in dict(operation)
         flags = ("valid", "first", "last", "search", "keep")
         super().__init__(
             {
@@ -140,5 +142,5 @@ class GroupReader(wiring.Component):
                 m.d.sync += acc.eq(acc + op.rows1_stride)
             with m.If(counter.last):
                 m.d.sync += [turn.eq(turn + 1), acc.eq(row)]
-                with m.If(~self.again | (turn == 2)):
+                with m.If(~self.again | (turn == (2 + op.normalize if self.normalize else 2))):
                     m.d.sync += [turn.eq(0), row.eq(row + 1), acc.eq(row + 1), left.eq(left - 1)]

@@ -1,12 +1,12 @@
 """Layouts and shapes that the stages of the softmax unit share."""
 
-from amaranth import Cat
+from amaranth import Cat, signed
 from amaranth.lib import data
 
 from ..arithmetic.float_formats import EXPONENT_BIAS
 from ..spec.softmax import DISTANCE_FRACTION
 
-__all__ = ["FIXED", "GROUP", "QUOTIENT", "SCALE", "SUM_FRACTION", "SUM_UNUSED", "ordered_key"]
+__all__ = ["FACTOR", "FIXED", "GROUP", "MEAN", "QUOTIENT", "SCALE", "SUM_FRACTION", "SUM_UNUSED", "ordered_key"]
 
 #: Exponent field of the numbers whose last place equals the last place of a distance.
 FIXED = EXPONENT_BIAS + 23 - DISTANCE_FRACTION
@@ -19,6 +19,13 @@ SCALE = data.StructLayout({"common": 8, "base": 28, "left": 5, "infinite": 1})
 
 #: The reciprocal of a row's sum, see :class:`hw.arithmetic.reciprocal.Reciprocal`; `infinite` as in :data:`SCALE`.
 QUOTIENT = data.StructLayout({"quotient": 16, "places": 7, "infinite": 1})
+
+#: The factor of a row: a result of `quotient` and of a 16-bit significand has the exponent field `exponent`, or one more.
+#: `infinite` marks a row whose results are NaN.
+FACTOR = data.StructLayout({"quotient": 16, "exponent": signed(11), "infinite": 1})
+
+#: The mean of a row of aligned numbers, each with an offset.
+MEAN = data.StructLayout({"mean": 26})
 
 #: Control bits of a group on its way through the lanes. `adds`: its terms are added to the sum. `keeps`: its powers are kept.
 GROUP = data.StructLayout({"valid": 1, "first": 1, "last": 1, "adds": 1, "keeps": 1, "infinite": 1})

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..spec.isa import Format
 from ..spec.memory_ports import client_port
 from .group_counter import GroupCounter
-from .layouts import QUOTIENT
+from .layouts import FACTOR, QUOTIENT
 from .result_lane import ResultLane
 
 __all__ = ["ResultWriter"]
@@ -35,25 +35,31 @@ class ResultWriter(wiring.Component):
         Elements of a group.
     operation : layout
         :func:`hw.spec.operations.activate_layout`.
+    normalize : bool
+        See :class:`.ResultLane`.
 
     Members
     -------
     op, run, end, mask : in
         See :class:`.GroupReader`.
     quotients : stream of QUOTIENT, in
-        One for each row.
+        One for each row; with `normalize`, a FACTOR.
     readable : 1, in
         The powers of a group can be read.
     read : 1, out
     powers, halvings : 16 lanes and 8 lanes, in
+    negatives : lanes, in
+        Only with `normalize`.
     advance : 1, out
     buffer : client port, out
     done : 1, out
         The operation has ended.
     """
 
-    def __init__(self, *, n, lanes, operation):
+    def __init__(self, *, n, lanes, operation, normalize=False):
         self.n = n
+        self.normalize = normalize
+        self.by = FACTOR if normalize else QUOTIENT
         self.lanes = lanes
         self.groups = n // lanes
         super().__init__(
@@ -62,11 +68,12 @@ class ResultWriter(wiring.Component):
                 "run": In(1),
                 "end": In(range(self.groups)),
                 "mask": In(lanes),
-                "quotients": In(stream.Signature(QUOTIENT)),
+                "quotients": In(stream.Signature(self.by)),
                 "readable": In(1),
                 "read": Out(1),
                 "powers": In(16 * lanes),
                 "halvings": In(8 * lanes),
+                **({"negatives": In(lanes)} if normalize else {}),
                 "advance": Out(1),
                 "buffer": Out(client_port(operation["row"].shape, n)),
                 "done": Out(1),
@@ -79,19 +86,20 @@ class ResultWriter(wiring.Component):
         top.d.comb += self.advance.eq(~self.buffer.write | self.buffer.grant)
         flags, by = self._issue(top, m)
         for stage in range(2):
-            moved, quotient = Signal.like(flags, name=f"flags_{stage + 1}"), Signal(QUOTIENT, name=f"by_{stage + 1}")
+            moved, quotient = Signal.like(flags, name=f"flags_{stage + 1}"), Signal(self.by, name=f"by_{stage + 1}")
             m.d.sync += [moved.eq(flags), quotient.eq(by)]
             flags, by = moved, quotient
         results = []
         placed = Signal.like(flags, name="placed")
         m.d.sync += placed.eq(flags)
         for lane in range(self.lanes):
-            m.submodules[f"lane_{lane}"] = result = ResultLane()
+            m.submodules[f"lane_{lane}"] = result = ResultLane(normalize=self.normalize)
             m.d.comb += [
                 result.power.eq(self.powers.word_select(lane, 16)),
                 result.halvings.eq(self.halvings.word_select(lane, 8)),
                 result.by.eq(by),
                 result.keep.eq(placed.keep[lane]),
+                *([result.negative.eq(self.negatives[lane])] if self.normalize else []),
             ]
             results.append(result.result)
         self._place(m, placed, results)
@@ -103,7 +111,7 @@ class ResultWriter(wiring.Component):
         op, wide = self.op, self.op.format == Format.BINARY32
         m.submodules.counter = counter = GroupCounter(groups=self.groups, tiles=op.rows1.shape())
         layout = data.StructLayout({"valid": 1, "upper": 1, "keep": self.lanes, "tile": 1, "row": 1, "done": 1})
-        flags, by = Signal(layout, name="flags_0"), Signal(QUOTIENT, name="by_0", reset_less=True)
+        flags, by = Signal(layout, name="flags_0"), Signal(self.by, name="by_0", reset_less=True)
         active, pads, upper, left = Signal(), Signal(), Signal(), Signal.like(op.rows, reset_less=True)
         # `pads`: the groups after the last element of the row.
         last_elements = counter.last_tile & (counter.group == self.end)

@@ -21,6 +21,8 @@ class RowSearch(wiring.Component):
     ----------
     lanes : int
         Elements of a group, a power of two.
+    normalize : bool
+        True to add the member `exact`.
 
     Members
     -------
@@ -28,16 +30,20 @@ class RowSearch(wiring.Component):
         `valid`: a group of a row is present. `first`, `last`: it is the first or the last group of the row.
     keys : 32 lanes, in
         The elements as :func:`.ordered_key`; 0 for a lane without an element.
+    exact : 1, in
+        1: the common last place of a row is half the last place of its maximum, and `scale.left` is 0.
     found : 1, out
         `scale` is valid.
     scale : SCALE, out
     """
 
-    def __init__(self, *, lanes):
+    def __init__(self, *, lanes, normalize=False):
         self.lanes = lanes
+        self.normalize = normalize
         self.latency = exact_log2(lanes) + 3 + Aligner.latency
+        exact = {"exact": In(1)} if normalize else {}
         super().__init__(
-            {"valid": In(1), "first": In(1), "last": In(1), "keys": In(32 * lanes), "found": Out(1), "scale": Out(SCALE)}
+            {"valid": In(1), "first": In(1), "last": In(1), "keys": In(32 * lanes), "found": Out(1), "scale": Out(SCALE), **exact}
         )
 
     def elaborate(self, platform):
@@ -62,7 +68,10 @@ class RowSearch(wiring.Component):
         """Drives `scale` from the maximum, which is valid for one cycle."""
         exponent = best[23:31] ^ (~best[31]).replicate(8)
         key, common, infinite = Signal(32, reset_less=True), Signal(8, reset_less=True), Signal(reset_less=True)
-        m.d.sync += [key.eq(best), common.eq(Mux(exponent > FIXED, exponent - 1, FIXED)), infinite.eq(exponent.all())]
+        above = exponent > FIXED
+        if self.normalize:
+            above |= self.exact
+        m.d.sync += [key.eq(best), common.eq(Mux(above, exponent - 1, FIXED)), infinite.eq(exponent.all())]
         m.submodules.aligner = aligner = Aligner()
         m.d.comb += [aligner.key.eq(key), aligner.common.eq(common)]
         here, flags = Signal(), Cat(common, infinite)
@@ -74,6 +83,7 @@ class RowSearch(wiring.Component):
         # Halves are rounded away from 0; the lowest bit is then dropped.
         negative = ~aligner.positive
         rounded = Signal(29)
+        unshifted = flags[8] | self.exact if self.normalize else flags[8]
         beyond = Signal(8)
         scale = Signal(SCALE, reset_less=True)
         m.d.comb += [
@@ -85,6 +95,6 @@ class RowSearch(wiring.Component):
             self.found.eq(here),
             scale.common.eq(flags[:8]),
             scale.base.eq(rounded[1:]),
-            scale.left.eq(Mux(flags[8], 0, beyond[:5] | beyond[5:].any().replicate(5))),
+            scale.left.eq(Mux(unshifted, 0, beyond[:5] | beyond[5:].any().replicate(5))),
             scale.infinite.eq(flags[8]),
         ]

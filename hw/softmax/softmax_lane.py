@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arithmetic.exponential import Exponential
+from ..spec.normalization import OFFSET
 from ..spec.softmax import DISTANCE_BITS
 from .aligner import Aligner
 from .layouts import SUM_FRACTION
@@ -16,6 +17,11 @@ class SoftmaxLane(wiring.Component):
     """Computes exp(x - maximum) of an element, as `power * 2**-halvings` and as a term of the sum.
 
     Throughput: one element a cycle. In a row with a left shift, it is one element in 1 + `left` cycles.
+
+    Parameters
+    ----------
+    normalize : bool
+        True to add the member `aligned`.
 
     ```
     cycle      0      1      2      3      4      5      6      7      8
@@ -39,13 +45,16 @@ class SoftmaxLane(wiring.Component):
     halvings : 8, out
     term : 32, out
         The exponential with 32 fraction bits, truncated.
+    aligned : 26, out
+        The element in units of its row's common last place, plus `OFFSET`. One cycle after `load`.
     """
 
     #: Cycles from an element to its power, and to its term, without a left shift.
     power_latency = Aligner.latency + 1 + Exponential.latency
     term_latency = power_latency + 1
 
-    def __init__(self):
+    def __init__(self, *, normalize=False):
+        self.normalize = normalize
         super().__init__(
             {
                 "key": In(32),
@@ -55,12 +64,13 @@ class SoftmaxLane(wiring.Component):
                 "power": Out(16),
                 "halvings": Out(8),
                 "term": Out(SUM_FRACTION),
+                **({"aligned": Out(26)} if normalize else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.aligner = aligner = Aligner()
+        m.submodules.aligner = aligner = Aligner(low=self.normalize)
         m.submodules.exponential = exponential = Exponential()
         m.d.comb += [aligner.key.eq(self.key), aligner.common.eq(self.common)]
 
@@ -83,4 +93,12 @@ class SoftmaxLane(wiring.Component):
             shifted = Mux(exponential.halvings[bit], shifted >> (1 << bit), shifted)[:SUM_FRACTION]
         m.d.sync += term.eq(Mux(exponential.halvings[5:].any(), 0, shifted))
         m.d.comb += self.term.eq(term)
+        if self.normalize:
+            # Halves are rounded away from 0. The offset inverts the sign bit.
+            rounded, value = Signal(27), Signal(26, reset_less=True)
+            m.d.comb += [
+                rounded.eq((Cat(aligner.magnitude[:26], Const(0, 1)) ^ (~aligner.positive).replicate(27)) + 1),
+                self.aligned.eq(value),
+            ]
+            m.d.sync += value.eq(rounded[1:] ^ OFFSET)
         return m

@@ -14,7 +14,7 @@ __all__ = ["SumControl"]
 
 class SumControl(wiring.Component):
     """Sends the groups of each row through the lanes once. With `again`, it sends the groups twice: first for the sum, and then
-    for the powers.
+    for the powers; with `thrice`, it then sends them once more.
 
     A group takes one cycle. In a row with a left shift, it takes 1 + `left` cycles, so nothing in the lanes stalls.
 
@@ -30,12 +30,17 @@ class SumControl(wiring.Component):
     groups : int
         Groups of a tile.
     tiles : shape
+    align, later : int
+        Cycles from the key of a group to its `base`, and from the output `loaded` to `powered`. Defaults: those of
+        :class:`.SoftmaxLane`.
+    normalize : bool
+        True to add the member `thrice`.
 
     Members
     -------
     tiles, end : in
         See :class:`.GroupCounter`.
-    again : 1, in
+    again, thrice : 1, in
     scale : stream of SCALE, in
     readable, may_keep, may_add : 1, in
         `readable`: a group can be read. `may_keep`: a place is free for the powers of the group. `may_add`: a place is free for
@@ -44,12 +49,16 @@ class SumControl(wiring.Component):
         `read`: a group is read. `keeps`: the group takes a place for its powers. `adds`: the group takes a place for a sum.
     common, base, load : out
         Inputs of the lanes; see :class:`.SoftmaxLane`.
-    powered, added : GROUP, out
-        `powered`: the group whose `power` is at the outputs of the lanes. `added`: the group whose `term` is at the outputs.
+    loaded, powered, added : GROUP, out
+        `loaded`: the group whose distance is in its register. `powered`: the group whose `power` is at the outputs of the
+        lanes. `added`: the group whose `term` is at the outputs.
     """
 
-    def __init__(self, *, groups, tiles):
+    def __init__(self, *, groups, tiles, align=Aligner.latency, later=None, normalize=False):
         self.groups = groups
+        self.align = align
+        self.later = SoftmaxLane.power_latency - Aligner.latency - 1 if later is None else later
+        self.normalize = normalize
         super().__init__(
             {
                 "tiles": In(tiles),
@@ -61,6 +70,7 @@ class SumControl(wiring.Component):
                 "common": Out(8),
                 "base": Out(28),
                 "load": Out(1),
+                **({"thrice": In(1), "loaded": Out(GROUP)} if normalize else {}),
                 "powered": Out(GROUP),
                 "added": Out(GROUP),
             }
@@ -73,13 +83,18 @@ class SumControl(wiring.Component):
         pause = Signal(len(scale.left))
         sums, keeps = ~second, second | ~self.again
         ends = self.read & counter.last
+        takes = ends & keeps
+        if self.normalize:
+            third = Signal()
+            more = self.thrice & self.again & second & ~third  # a pass follows that keeps the groups once more
+            takes &= ~more
         m.d.comb += [
             self.read.eq(
                 active & (pause == 0) & self.readable & (~keeps | self.may_keep) & (~(sums & counter.last) | self.may_add)
             ),
             self.keeps.eq(self.read & keeps),
             self.adds.eq(ends & sums),
-            self.scale.ready.eq(~active | (ends & keeps)),
+            self.scale.ready.eq(~active | takes),
             counter.step.eq(self.read),
             counter.tiles.eq(self.tiles),
             counter.end.eq(self.end),
@@ -91,7 +106,10 @@ class SumControl(wiring.Component):
         with m.Elif(pause != 0):
             m.d.sync += pause.eq(pause - 1)
         with m.If(ends & self.again):
-            m.d.sync += second.eq(~second)
+            if self.normalize:
+                m.d.sync += [second.eq(~second | more), third.eq(more)]
+            else:
+                m.d.sync += second.eq(~second)
 
         # The flags of a group, up to the register of the distance.
         group = Signal(GROUP, name="group_0")
@@ -105,7 +123,7 @@ class SumControl(wiring.Component):
         ]
         numbers, left = scale.common, scale.left
         base = scale.base
-        for stage in range(1, 3 + Aligner.latency):
+        for stage in range(1, 3 + self.align):
             moved, shift, value = (
                 Signal(GROUP, name=f"group_{stage}"),
                 Signal(5, name=f"left_{stage}", reset_less=True),
@@ -133,7 +151,9 @@ class SumControl(wiring.Component):
             m.d.sync += held.valid.eq(0)
         moved = Signal(GROUP, name="shifted")
         m.d.comb += [moved.eq(held), moved.valid.eq(held.valid & (steps == 0))]
-        for stage in range(SoftmaxLane.power_latency - Aligner.latency - 1):
+        if self.normalize:
+            m.d.comb += self.loaded.eq(moved)
+        for stage in range(self.later):
             later = Signal(GROUP, name=f"powered_{stage}")
             m.d.sync += later.eq(moved)
             moved = later

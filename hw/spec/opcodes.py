@@ -28,6 +28,7 @@ class Opcode(enum.Enum, shape=8):
     LOAD_TABLE = 0x34
     SELECT = 0x35
     UPDATE = 0x36
+    NORMALIZE = 0x37
     RING = 0x40
 
 
@@ -64,6 +65,23 @@ def _format(*codes):
 
 def _rows(meaning, name="rows"):
     return Field(name, 16, 16, meaning, count=True)
+
+
+# SOFTMAX and NORMALIZE, which work on rows of values.
+_VALUES = (
+    _format(Format.BFLOAT16, Format.BINARY32),
+    _rows("Rows of values"),
+    Field("lanes", 32, 8, "Lanes with values in the last tile, 1 to n; higher lanes are ignored and become +0"),
+    _RESULT,
+    _SUM,
+    Field("tiles", 80, 16, "Accumulator rows of one row of values", count=True),
+    Field("acc_stride", 96, 16, "Stride of t in the accumulators, in rows"),
+    Field("buffer_stride", 112, 16, "Stride of t in the unified buffer, in rows"),
+)
+_VALUE_SPANS = (
+    Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
+    Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)),
+)
 
 
 INSTRUCTIONS = {
@@ -255,20 +273,22 @@ INSTRUCTIONS = {
         effect="For r < rows: softmax over the values of acc[acc + t*acc_stride + r], t < tiles; the last tile has "
         "`lanes` values and the others n -> buffer[buffer + t*buffer_stride + r] (two vectors for BINARY32: buffer + "
         "t*buffer_stride + 2*r and the next one). Both formats hold values rounded to bfloat16.",
+        fields=_VALUES,
+        spans=_VALUE_SPANS,
+    ),
+    Opcode.NORMALIZE: Instruction(
+        unit=Unit.ACTIVATE,
+        needs="normalize",
+        effect="For r < rows, over the values x of a row as in SOFTMAX: (x - mean) * `factor` / sqrt(sum of (x - mean)^2 + "
+        "`epsilon`), without the mean unless `centred` -> unified buffer, as in SOFTMAX. LayerNorm of N values has the factor "
+        "sqrt(N), and N times its epsilon.",
         fields=(
-            _format(Format.BFLOAT16, Format.BINARY32),
-            _rows("Rows of values"),
-            Field("lanes", 32, 8, "Lanes with values in the last tile, 1 to n; higher lanes are ignored and become +0"),
-            _RESULT,
-            _SUM,
-            Field("tiles", 80, 16, "Accumulator rows of one row of values", count=True),
-            Field("acc_stride", 96, 16, "Stride of t in the accumulators, in rows"),
-            Field("buffer_stride", 112, 16, "Stride of t in the unified buffer, in rows"),
+            Field("centred", 8, 1, "1: subtract the mean of the row"),
+            *_VALUES,
+            Field("factor", 128, 24, "Bits 7 to 30 of a positive normal binary32 number"),
+            Field("epsilon", 160, 24, "Bits 7 to 30 of a positive binary32 number; 0 if its exponent field is 0"),
         ),
-        spans=(
-            Span("buffer", "w", "buffer", ("rows",), (("tiles", "buffer_stride"),), tall=True),
-            Span("acc", "r", "acc", ("rows",), (("tiles", "acc_stride"),)),
-        ),
+        spans=_VALUE_SPANS,
     ),
     Opcode.MULTIPLY: Instruction(
         unit=Unit.ACTIVATE,

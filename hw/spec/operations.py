@@ -118,10 +118,10 @@ def pass_layout(config):
 
 @cache
 def activate_layout(config):
-    """Returns the layout of ACTIVATE, POOL, SELECT, UPDATE, SOFTMAX, MULTIPLY and LOAD_TABLE.
+    """Returns the layout of ACTIVATE, POOL, SELECT, UPDATE, SOFTMAX, NORMALIZE, MULTIPLY and LOAD_TABLE.
 
     A field exists only if the core has a feature that needs it. The `rows0` of POOL and SELECT is `rows`. The `tiles` and
-    `acc_stride` of SOFTMAX are `rows1` and `rows1_stride`.
+    `acc_stride` of SOFTMAX and NORMALIZE are `rows1` and `rows1_stride`; both have `softmax`.
 
     `single` marks the counts `rows`, `rows1`, `window0` and `window1` that are 1. `operand` is the first row of the unified
     buffer that MULTIPLY, LOAD_TABLE and SELECT read; `word` counts vectors. `buffer_step` is never 0. For instructions without
@@ -159,6 +159,7 @@ def activate_layout(config):
             "acc": acc,
             **(outer if config.pooling or config.softmax else {}),
             **({"softmax": 1} if config.softmax else {}),
+            **({"normalize": 1, "centred": 1, "factor": 24, "epsilon": 24} if config.normalize else {}),
             **(pool if config.pooling else {}),
             **(table if config.table_lanes else {}),
             **(select if config.training else {}),

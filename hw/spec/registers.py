@@ -91,7 +91,7 @@ _FEATURES = {
     "training": (2, 1, "SELECT, and the fields, formats and codes that need `training`"),
     "ring": (3, 1, "RING, and the registers that need `ring`"),
     "transpose": (4, 1, "LOAD of transposed tiles"), "attention": (5, 1, "the fields that need `attention`"),
-    "weight_formats": (6, 1, "LOAD_WEIGHTS of weights in OCP MX formats"),
+    "weight_formats": (6, 1, "LOAD_WEIGHTS of weights in OCP MX formats"), "normalize": (7, 1, "NORMALIZE"),
     "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY"),
     "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE")}
 

@@ -5,7 +5,7 @@ import textwrap
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
-from amaranth_tpu.hw.spec import softmax
+from amaranth_tpu.hw.spec import normalization, softmax
 from amaranth_tpu.hw.spec.codes import Condition, Format, FunctionCode, Half, RingMode, WeightFormat
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, REGION_WRITABLE, TABLE_WORDS, Opcode, Region, needs_of
@@ -120,10 +120,9 @@ def _rows(texts):
     return ",\n            ".join(texts)
 
 
-def _table(name):
-    values = [str(value) for value in getattr(softmax, name)]
-    halves = (", ".join(values[:8]), ", ".join(values[8:]))
-    return f"static const uint32_t {name}[{len(values)}] = {{\n    {halves[0]},\n    {halves[1]}}};"
+def _table(module, name):
+    values = list(map(str, getattr(module, name)))
+    return f"static const uint32_t {name}[{len(values)}] = {{\n    {_wrapped(', '.join(values))}}};"
 
 
 def instruction_header():
@@ -143,6 +142,7 @@ def instruction_header():
         "MOST_IN_FLIGHT": 32,
         "MOST_CORES": MOST_CORES,
         "WRITABLE_REGIONS": _mask(region for region in Region if REGION_WRITABLE[region]),
+        **{name: getattr(normalization, name) for name in ("SQUARE_SHIFT", "SEGMENT_BITS")},
         **{
             name: getattr(softmax, name)
             for name in (
@@ -175,8 +175,9 @@ def instruction_header():
         "static const core_record RECORDS[OPCODES] = {",
         *(_record(opcode, record) for opcode, record in INSTRUCTIONS.items()),
         "};\n",
-        "/* Tables of softmax. */",
-        *map(_table, ("POWERS", "FINE_POWERS", "FINEST_LOSSES")),
+        "/* Tables of SOFTMAX and NORMALIZE. */",
+        *(_table(softmax, name) for name in ("POWERS", "FINE_POWERS", "FINEST_LOSSES")),
+        *(_table(normalization, name) for name in ("ROOTS", "SLOPES")),
         "\n#endif\n",
     ]
     return "\n".join(parts)

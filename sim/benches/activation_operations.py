@@ -53,6 +53,8 @@ def idle(config):
         fields |= {"rows1": 1, "rows1_stride": 0, "buffer_stride": 0}
     if config.softmax:
         fields |= {"softmax": 0}
+    if config.normalize:
+        fields |= {"normalize": 0, "centred": 0, "factor": 0, "epsilon": 0}
     if config.pooling:
         fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0, "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:

@@ -1,5 +1,5 @@
-"""Bench of the softmax unit against its golden definition: random operations, rows with all kinds of numbers, and stalls of the
-buffer port."""
+"""Bench of the unit of SOFTMAX and NORMALIZE against their golden definitions: random operations, rows with all kinds of numbers,
+and stalls of the buffer port."""
 
 import itertools
 
@@ -9,9 +9,11 @@ import numpy as np
 from amaranth_tpu.hw.activation.result_units import softmax_unit
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Format
+from amaranth_tpu.hw.spec.normalization import upper_bits
 from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..golden import arithmetic as golden
+from ..golden.normalization import normalize
 from ..golden.softmax import softmax
 from ..rtl.bench_side import arguments, report
 from ..rtl.number_classes import CLASSES, numbers
@@ -82,6 +84,15 @@ def least_results(rng, count):
     return [int(bits) for bits in values.astype(np.float32).view(np.uint32)]
 
 
+def normalization(rng, config, tiles):
+    """Returns the fields of NORMALIZE, for some operations, with constants that are usual, extreme or random."""
+    if rng.random() < 0.2:
+        return {}
+    factor = rng.choice((upper_bits((tiles * config.n) ** 0.5), 0xFEFFFF, 0x010000, rng.getrandbits(24)))
+    epsilon = rng.choice((0, rng.randrange(1 << 16), upper_bits(1e-5), upper_bits(rng.random()), rng.getrandbits(24)))
+    return {"normalize": 1, "centred": rng.getrandbits(1), "factor": factor, "epsilon": epsilon}
+
+
 def random_operation(rng, config, widest, counts=(1, 1, 2, 3)):
     """Returns a random operation on up to `widest` tiles, which the decoder would accept. Its ranges of rows may overlap."""
     depth, buffer_depth = config.accumulator_depth, config.unified_buffer_depth
@@ -95,6 +106,7 @@ def random_operation(rng, config, widest, counts=(1, 1, 2, 3)):
     return {
         **idle(config),
         "softmax": 1,
+        **(normalization(rng, config, tiles) if config.normalize else {}),
         "tag": tag(rng, config),
         "format": format_,
         "rows": rows,
@@ -120,7 +132,10 @@ def filled(rng, operation, accumulators, draw):
         count = n * (tiles - 1) + operation["lanes"]
         values = np.array([accumulators[place] for place in row], np.uint32).reshape(1, -1)[:, :count]
         results = np.zeros(n * tiles, np.uint16)
-        results[:count] = softmax(values)
+        if operation.get("normalize"):
+            results[:count] = normalize(values, **{name: operation[name] for name in ("centred", "factor", "epsilon")})
+        else:
+            results[:count] = softmax(values)
         for t, lanes in enumerate(results.reshape(tiles, n).tolist()):
             first = operation["row"] + t * operation["buffer_stride"]
             if operation["format"] == Format.BFLOAT16:

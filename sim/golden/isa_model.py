@@ -23,6 +23,7 @@ from amaranth_tpu.hw.spec.isa import (
 
 from .arithmetic import activate, add, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
 from .isa_check import MachineFault, check, host_bytes
+from .normalization import normalize
 from .progress import Progress, touched
 from .ring import exchange
 from .softmax import softmax
@@ -300,13 +301,21 @@ class Machine:
             self._write_results(sums, function, format, lanes, places)
 
     @_effect(Opcode.SOFTMAX)
-    def _softmax(self, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
+    def _softmax(self, **fields):
+        self._write_rows(softmax, **fields)
+
+    @_effect(Opcode.NORMALIZE)
+    def _normalize(self, centred, factor, epsilon, **fields):
+        self._write_rows(functools.partial(normalize, centred=centred, factor=factor, epsilon=epsilon), **fields)
+
+    def _write_rows(self, function, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
+        """Applies a function of rows of sums (rows, N), whose results are bfloat16 bit patterns."""
         n = self.config.n
         height = format.height
         for row in range(rows):  # process row by row: a later row overwrites an earlier one
             count = n * (tiles - 1) + lanes
             values = np.zeros(n * tiles, np.uint32)
-            values[:count] = softmax(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
+            values[:count] = function(self.sums[acc + row + np.arange(tiles) * acc_stride].reshape(1, -1)[:, :count])
             values = (values << np.uint32(16)).reshape(tiles, n)
             places = buffer + row * height + np.arange(tiles) * buffer_stride
             self._write_results(values, FunctionCode.NONE, format, n, places)

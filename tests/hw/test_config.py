@@ -44,6 +44,8 @@ from amaranth_tpu.hw.spec.operations import activate_layout
         ({"table_lanes": -1}, "table_lanes"),
         ({"softmax_lanes": 0}, "softmax_lanes must be a power of two up to n = 16, not 0"),
         ({"softmax_lanes": 3}, "softmax_lanes"),
+        ({"normalize": True}, "normalize needs softmax on at least two lanes"),
+        ({"normalize": True, "softmax_lanes": 4, "softmax": False}, "normalize needs softmax"),
         ({"softmax_lanes": 32}, "softmax_lanes"),
         ({"training": 2}, "training must be True or False, not 2"),
         ({"training": True, "pooling": False}, "training needs pooling; switch on"),

@@ -28,6 +28,7 @@ CHANGES = dict(
     table_lanes=2,
     softmax=False,
     softmax_lanes=8,
+    normalize=True,
     attention=False,
     training=True,
     update_lanes=2,
@@ -64,7 +65,8 @@ def words_of(changes):
 
 def test_every_field():
     assert set(CHANGES) == {entry.name for entry in fields(Config)}
-    changes = CHANGES | {"training": False, "update_lanes": 0}  # `training` needs features that other changes switch off
+    # These need features that other changes switch off.
+    changes = CHANGES | {"training": False, "update_lanes": 0, "normalize": False}
     core, other = chosen("--other", "5", *words_of(changes))
     assert core.changes == changes and core.config() == Config(**changes) and other == 5
     assert len(core.given) == len(changes) and "--weight-fifo-depth" in core.given
@@ -73,13 +75,11 @@ def test_every_field():
     assert core.given == ["--preset", "--pooling", "--softmax"]
 
 
-NEEDS_TRAINING = {"update_lanes": CHANGES["update_lanes"], "training": True}
+NEEDS = {"update_lanes": {"training": True}, "normalize": {"softmax_lanes": 2}}
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{name: value} if name not in NEEDS_TRAINING else NEEDS_TRAINING for name, value in CHANGES.items()],
-    ids=lambda changes: next(iter(changes)),
+    "changes", [{name: value} | NEEDS.get(name, {}) for name, value in CHANGES.items()], ids=lambda changes: next(iter(changes))
 )
 def test_option_changes_one_field(changes):
     """An option for one field changes this field only; the others stay as in the preset."""

@@ -19,7 +19,7 @@ SMALL = Config(**TINY)
 #: A core with every optional feature, SOFTMAX on several lanes. Lint uses it too.
 FULL = Config(
     **TINY
-    | {"pooling": True, "table_lanes": 2, "softmax": True, "softmax_lanes": 4, "attention": True}
+    | {"pooling": True, "table_lanes": 2, "softmax": True, "softmax_lanes": 4, "normalize": True, "attention": True}
     | {"training": True, "update_lanes": 2, "transpose": True, "bias_depth": 16, "ring": True, "ring_depth": 4}
     | {"axi_cache": 15, "axi_prot": 2}
     | {"weight_rows": 2}
@@ -34,7 +34,7 @@ SIZES = [
     dict(n=8, table_lanes=1),
     dict(attention=True, bias_depth=8),
     dict(n=2, pooling=True, table_lanes=2, bus_width=32),
-    dict(n=8, softmax=True, softmax_lanes=4, cell_stages=8),
+    dict(n=8, softmax=True, softmax_lanes=4, normalize=True, cell_stages=8),
     dict(n=2, softmax=True, pooling=True, bus_width=32),
     dict(n=2, softmax=True, pooling=True, attention=True, training=True, bias_depth=16, weight_fifo_depth=2),
     dict(

@@ -35,6 +35,7 @@ UNITS = {
     Opcode.ACTIVATE: Unit.ACTIVATE,
     Opcode.POOL: Unit.ACTIVATE,
     Opcode.SOFTMAX: Unit.ACTIVATE,
+    Opcode.NORMALIZE: Unit.ACTIVATE,
     Opcode.MULTIPLY: Unit.ACTIVATE,
     Opcode.LOAD_TABLE: Unit.ACTIVATE,
     Opcode.SELECT: Unit.ACTIVATE,
@@ -102,7 +103,7 @@ def touched(opcode, fields, config, cores):
             for w0 in (0, fields["window0"] - 1)
         ]
         spans["acc"] = ("r", min(places), max(places))
-    elif opcode is Opcode.SOFTMAX:
+    elif opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE):
         height, last = 1 + fields["format"].value, fields["tiles"] - 1
         spans["buffer"] = ("w", fields["buffer"], fields["buffer"] + last * fields["buffer_stride"] + rows * height - 1)
         spans["acc"] = ("r", fields["acc"], fields["acc"] + last * fields["acc_stride"] + rows - 1)
@@ -174,8 +175,11 @@ def operation(opcode, fields, config):
             found |= {"update": int(opcode is Opcode.UPDATE)}
             found |= {name: fields[name] for name in ("bias", "momentum", "rate") if opcode is Opcode.UPDATE}
         if config.softmax:
-            found |= {"softmax": int(opcode is Opcode.SOFTMAX)}
-        if opcode is Opcode.SOFTMAX:
+            found |= {"softmax": int(opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE))}
+        if config.normalize:
+            found |= {"normalize": int(opcode is Opcode.NORMALIZE)}
+            found |= {name: fields[name] for name in ("centred", "factor", "epsilon") if name in fields}
+        if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE):
             found |= {"rows1": fields["tiles"]}
             if fields["tiles"] > 1:
                 found |= {"rows1_stride": fields["acc_stride"], "buffer_stride": fields["buffer_stride"]}

@@ -25,6 +25,7 @@ from amaranth_tpu.hw.spec.isa import (
     Region,
     RingMode,
 )
+from amaranth_tpu.hw.spec.normalization import upper_bits
 from amaranth_tpu.hw.spec.registers import REGISTER
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.c_machine import CCore, CMachineRing
@@ -178,7 +179,7 @@ def _numbers(rng, shape):
 
 def compare_instructions(rng, count):
     """Compares single instructions of the array and of the activation unit on cores whose memories have adversarial numbers."""
-    sizes = [{"n": n, "bus_width": 16 * n, "softmax_lanes": n // 2, "weight_rows": 1} for n in (2, 8)]
+    sizes = [{"n": n, "bus_width": 16 * n, "softmax_lanes": max(2, n // 2), "weight_rows": 1} for n in (2, 8)]
     configs = [FULL, *(Config(**vars(FULL) | size) for size in sizes)]
     for number in range(count):
         config = configs[number % len(configs)]
@@ -209,7 +210,8 @@ def _memories(rng, config):
 def compare_all_lanes(rng):
     """Compares thousands of results of each function and format, and of wide rows of softmax, on a core whose instructions are
     longer than 32 bytes."""
-    config = Config(n=32, bus_width=512, unified_buffer_depth=512, accumulator_depth=128, bias_depth=32, training=True)
+    depths = {"unified_buffer_depth": 512, "accumulator_depth": 128, "bias_depth": 32}
+    config = Config(n=32, bus_width=512, **depths, training=True, softmax_lanes=2, normalize=True)
     for function, format in itertools.product(FunctionCode, (Format.BFLOAT16, Format.BINARY32, Format.PLANES)):
         table = {name: int(rng.integers(1 << width)) for name, width in TABLE_SETTINGS.items()} | {
             "first": int(rng.integers(90, 150))
@@ -218,11 +220,14 @@ def compare_all_lanes(rng):
         program = [op(Opcode.LOAD_TABLE, rows=TABLE_WORDS // 32, **table), result, op(Opcode.HALT)]
         _same_end(config, [{Region.MODEL: image_of(config, program)}], [_memories(rng, config)])
     for spread in (2, 10, 40):
+        rows = dict(rows=8, tiles=16, acc_stride=8, buffer_stride=8)
+        wide = dict(factor=upper_bits(16), epsilon=upper_bits(rng.choice((0, 1e-3, spread**2))), centred=int(rng.integers(2)))
         program = [
-            op(Opcode.SOFTMAX, rows=8, tiles=16, acc_stride=8, buffer_stride=8, lanes=int(rng.integers(1, 33))),
+            op(Opcode.SOFTMAX, **rows, lanes=int(rng.integers(1, 33))),
+            op(Opcode.NORMALIZE, **rows, **wide, buffer=256, lanes=int(rng.integers(1, 33))),
             op(Opcode.HALT),
         ]
-        sums = (rng.normal(size=(128, 32)) * spread).astype(np.float32).view(np.uint32)
+        sums = (spread * (rng.normal(size=(128, 32)) + rng.choice((0, 8)))).astype(np.float32).view(np.uint32)
         assert _same_end(config, [{Region.MODEL: image_of(config, program)}], [{"sums": sums}]) is None
 
 

@@ -79,14 +79,14 @@ def at_edge(rng, config, cores, opcode, space, name, first, before):
     the value is one step less. The other fields are small and random, except strides for distant ends."""
     record = records(config)[opcode]
     fields = dict.fromkeys(INSTRUCTIONS[opcode].widths, 0)
-    fields |= {one: rng.randrange(4) for one in record.widths if one not in ("offset", "transpose", "word")}
+    small = {one: min(4, 1 << width) for one, width in record.widths.items() if one not in ("offset", "transpose", "word")}
+    fields |= {one: rng.randrange(most) for one, most in small.items()}
     fields |= {one: rng.randrange(1, 4) for one in record.counts}
     for field in record.fields:
         if field.codes:
             fields[field.name] = rng.choice([code for code in field.codes if exists(config, code)])
     usual = {"lanes": config.n, "region": Region.OUTPUT, "function": FunctionCode.NONE, "start": 1}
     fields |= {one: value for one, value in usual.items() if one in record.widths}
-    fields |= {one: rng.getrandbits(1) for one in ("keep", "bias_rows") if one in record.widths}
 
     if first > 1 << 16:
         strides = {stride: 1 << 15 for span in record.spans_of(space) for count, stride in span.loops if count == name}

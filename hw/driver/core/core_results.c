@@ -184,6 +184,9 @@ void tpu_core_result(tpu_core *core, uint32_t opcode, const uint32_t *field)
     case OP_SOFTMAX:
         tpu_core_softmax(core, field);
         break;
+    case OP_NORMALIZE:
+        tpu_core_normalize(core, field);
+        break;
     case OP_MULTIPLY:
         multiply(core, field);
         break;

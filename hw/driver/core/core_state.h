@@ -84,13 +84,14 @@ int tpu_core_is_at_rest(const tpu_core *core);
 int tpu_core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc);
 void tpu_core_end_ring(tpu_core *core);
 
-/* The effects of instructions: core_moves.c, core_matmul.c, core_results.c, core_softmax.c. */
+/* The effects of instructions: core_moves.c, core_matmul.c, core_results.c, core_softmax.c, core_normalize.c. */
 void *tpu_core_host(tpu_core *core, uint32_t region, uint32_t offset, uint64_t bytes, int writes);
 void tpu_core_act(tpu_core *core, const core_operation *operation);
 void tpu_core_matmul(tpu_core *core, const uint32_t *field);
 void tpu_core_result(tpu_core *core, uint32_t opcode, const uint32_t *field);
 void tpu_core_write_result(tpu_core *core, uint32_t row, uint32_t lane, uint32_t bits, uint32_t format);
 void tpu_core_softmax(tpu_core *core, const uint32_t *field);
+void tpu_core_normalize(tpu_core *core, const uint32_t *field);
 
 /* core_ring.c: the first function begins a RING; the second returns 1 if cores that waited for each other can go on. */
 void tpu_core_ring(tpu_core *core);

@@ -37,6 +37,7 @@ def described(config):
         | config.ring << 3
         | config.transpose << 4
         | config.weight_formats << 6
+        | config.normalize << 7
         | config.table_lanes << 8,
     }
 
@@ -161,6 +162,7 @@ def test_fields_are_packed_into_a_word():
             transpose=False,
             weight_formats=False,
             attention=False,
+            normalize=False,
             table_lanes=4,
             update_lanes=0,
         )
@@ -168,17 +170,13 @@ def test_fields_are_packed_into_a_word():
     )
     assert (
         REGISTER["features"].pack(
-            pooling=True,
-            softmax=True,
-            training=True,
-            ring=True,
-            transpose=True,
-            attention=True,
-            weight_formats=True,
+            **dict.fromkeys(
+                ("pooling", "softmax", "training", "ring", "transpose", "attention", "weight_formats", "normalize"), True
+            ),
             table_lanes=4,
             update_lanes=2,
         )
-        == 0x2047F
+        == 0x204FF
     )
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
-"""Tests of the softmax unit with several lanes, covering result bits of all kinds of rows, rows in flight, rows longer than the
-queues, and cycles."""
+"""Tests of the unit of SOFTMAX and NORMALIZE with several lanes, covering result bits of all kinds of rows, rows in flight, rows
+longer than the queues, and cycles."""
 
 import functools
 
@@ -21,25 +21,27 @@ from seeds import seed
 from suites import slow
 
 
-def sizes(n, lanes):
+def sizes(n, lanes, normalize=False):
     depths = {"unified_buffer_depth": 64 * n, "accumulator_depth": 16 * n, "bias_depth": 2}
-    return PLAIN | {"n": n, "softmax": True, "softmax_lanes": lanes} | depths
+    return PLAIN | {"n": n, "softmax": True, "softmax_lanes": lanes, "normalize": normalize} | depths
 
 
-def unit(n, lanes, kept=SoftmaxLanesUnit.kept):
-    return SoftmaxLanesUnit(n=n, activate=activate_layout(Config(**sizes(n, lanes))), lanes=lanes, kept=kept)
+def unit(n, lanes, kept=SoftmaxLanesUnit.kept, normalize=False):
+    return SoftmaxLanesUnit(n=n, activate=activate_layout(Config(**sizes(n, lanes, normalize))), lanes=lanes, kept=kept)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(
     "n, lanes, kept, widest", [(4, 2, 4, 6), *slow((2, 2, 2, 12), (4, 4, 2, 20), (8, 2, 4, 10), (16, 4, 8, 6), (16, 16, 4, 8))]
 )
-def test_random_rows_and_resets(n, lanes, kept, widest):
+def test_random_rows_and_resets(n, lanes, kept, widest, normalize):
     """The unit matches the golden model for rows of every kind, including rows that do not fit the queues, with stalls and
     resets."""
-    values = sizes(n, lanes)
-    assert simulate(unit(n, lanes, kept), runs, seed=seed(), **values, widest=widest, count=4) >= 12
+    values = sizes(n, lanes, normalize)
+    assert simulate(unit(n, lanes, kept, normalize), runs, seed=seed(), **values, widest=widest, count=4) >= 12
 
 
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(
     "n, lanes, kinds, grants",
     [
@@ -48,18 +50,17 @@ def test_random_rows_and_resets(n, lanes, kept, widest):
         *slow((4, 2, ["least"], 1), (16, 4, ["least"], 1)),
     ],
 )
-def test_many_rows_in_flight(n, lanes, kinds, grants):
+def test_many_rows_in_flight(n, lanes, kinds, grants, normalize):
     """The unit matches the golden model if rows of all kinds follow each other. The rows have one element to three tiles."""
-    config = Config(**sizes(n, lanes))
-    found = simulate(
-        unit(n, lanes), operations, seed=seed(), config=config, count=8, widest=3, grants=grants, kinds=kinds, counts=(9, 14)
-    )
+    config = Config(**sizes(n, lanes, normalize))
+    drawn = {"count": 8, "widest": 3, "grants": grants, "kinds": kinds, "counts": (9, 14)}
+    found = simulate(unit(n, lanes, normalize=normalize), operations, seed=seed(), config=config, **drawn)
     assert found[1] >= 8 * 9
 
 
 @functools.cache
 def verilog():
-    config = Config(**sizes(4, 2))
+    config = Config(**sizes(4, 2, True))
     return component_to_verilog(
         softmax_unit(n=4, activate=activate_layout(config), lanes=config.softmax_lanes), name="softmax_unit"
     )
@@ -74,17 +75,18 @@ def test_verilog(simulator):
         testcase="random_operations",
         seed=seed(),
         timeout=120,
-        arguments={**sizes(4, 2), "widest": 12, "count": 15},
+        arguments={**sizes(4, 2, True), "widest": 12, "count": 15},
     )
     assert result["elements"] >= 45
 
 
-async def one_operation(ports, rng, *, config, elements, rows, wide):
+async def one_operation(ports, rng, *, config, elements, rows, wide, normalize=0):
     """Returns the cycles of an operation whose numbers are all equal, so that the sums are as large as possible."""
     tiles = -(-elements // config.n)
     operation = {
         **idle(config),
         "softmax": 1,
+        **({"normalize": normalize} if config.normalize else {}),
         "tag": {"slot": 0},
         "rows": rows,
         "rows1": tiles,
@@ -100,16 +102,18 @@ async def one_operation(ports, rng, *, config, elements, rows, wide):
 CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
 
 
+@pytest.mark.parametrize("opcode", [Opcode.SOFTMAX, Opcode.NORMALIZE])
 @pytest.mark.parametrize("n, lanes", [(4, 4), *slow((4, 2), (8, 4), (16, 4), (16, 16))])
-def test_cycles(n, lanes):
+def test_cycles(n, lanes, opcode):
     """The cycles of an operation match the timing model, exactly for one row and within 3 % for several rows."""
-    config = Config(**sizes(n, lanes))
+    normalize = opcode is Opcode.NORMALIZE
+    config = Config(**sizes(n, lanes, normalize))
     for elements, rows, wide in CASES:
         tiles = -(-elements // n)
         fields = {"rows": rows, "tiles": tiles, "lanes": elements - (tiles - 1) * n, "format": Format(wide)}
-        expected = result_cycles(config, Opcode.SOFTMAX, fields)[0] + 2
-        case = {"elements": elements, "rows": rows, "wide": wide}
-        found = simulate(unit(n, lanes), one_operation, seed=seed(), config=config, **case)
+        expected = result_cycles(config, opcode, fields)[0] + 2
+        case = {"elements": elements, "rows": rows, "wide": wide, "normalize": int(normalize)}
+        found = simulate(unit(n, lanes, normalize=normalize), one_operation, seed=seed(), config=config, **case)
         assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03), case
 
 

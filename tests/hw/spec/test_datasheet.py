@@ -123,7 +123,7 @@ _ROWS = [
 _ROWS += [
     (opcode, {"lanes": 4} if "lanes" in record.widths else {}, {})
     for opcode, record in INSTRUCTIONS.items()
-    if record.unit is Unit.ACTIVATE and opcode not in {Opcode.SOFTMAX, *(row[0] for row in _ROWS)}
+    if record.unit is Unit.ACTIVATE and opcode not in {Opcode.SOFTMAX, Opcode.NORMALIZE, *(row[0] for row in _ROWS)}
 ]
 #: The core that runs these instructions.
 _TRAINING = {"unified_buffer_depth": 256, "accumulator_depth": 256, "training": True, "bias_depth": 64}

@@ -1,11 +1,12 @@
-"""Checks the datasheet's definitions of TABLE and SOFTMAX: an implementation in fractions, from its text alone, must give the
-golden model's bits."""
+"""Checks the datasheet's definitions of TABLE, SOFTMAX and NORMALIZE: an implementation in fractions, from its text alone, must
+give the golden model's bits."""
 
 from fractions import Fraction
-from math import floor, log2
+from math import floor, log2, sqrt
 
 import numpy as np
 
+from amaranth_tpu.sim.golden.normalization import normalize
 from amaranth_tpu.sim.golden.softmax import softmax
 from amaranth_tpu.sim.golden.table_lookup import Table, lookup
 
@@ -179,3 +180,71 @@ def test_softmax(rng):
         bits = np.where(np.isnan(group), np.uint32(0x7FC00000), group.view(np.uint32))
         for row, found in zip(bits, softmax(bits)):
             assert softmax_of_text([int(x) for x in row]) == found.tolist(), row.view(np.float32)
+
+
+# --- NORMALIZE ----------------------------------------------------------------------------------------------------
+
+
+def octave(value):
+    """Returns the exponent of the largest power of two up to a positive fraction."""
+    a = value.numerator.bit_length() - value.denominator.bit_length()
+    return a - (value < power_of_two(a))
+
+
+def truncated(value, bits):
+    """Truncates a fraction to this number of significant bits."""
+    place = power_of_two(octave(value) - bits + 1) if value else ONE
+    return floor(value / place) * place
+
+
+def constant(bits):
+    return (1 + Fraction(bits & 0xFFFF, 1 << 16)) * power_of_two((bits >> 16) - 127)
+
+
+def root_of_text(total):
+    exponent = octave(total)
+    v, b = (total / power_of_two(exponent) - 1) * (1 << 17), exponent % 2
+    i, u = 32 * b + floor(v / 4096), v % 4096
+
+    def f(index, upper):
+        s = 2 * (1 + (index - 32) / 32) if upper else 1 + index / 32
+        return 2**18 / sqrt(s)
+
+    first, last, middle = (f(i + step, b) for step in (0, 1, 0.5))
+    c = ((first + last) / 2 - middle) / 2
+    return (round(first - c) - floor(round(first - last) * u / 4096)) * power_of_two(-18 - (exponent - b) // 2)
+
+
+def normalize_of_text(row, centred, factor, epsilon):
+    values = [value_of(x) for x in row]
+    if any(x & 0x7FFFFFFF >= 0x7F800000 for x in row):
+        return [NAN] * len(row)
+    largest = max(map(abs, values))
+    place = power_of_two(octave(largest) - 24) if largest else ONE
+    numbers = [nearest(x / place) for x in values]
+    mean = floor(Fraction(sum(numbers), len(numbers))) if centred else 0
+    differences = [x - mean for x in numbers]
+    k = [floor(Fraction(abs(d) - (d < 0), 1024)) for d in differences]
+    squares = truncated(sum(one * (one + 1) for one in k) * (1024 * place) ** 2, 18)
+    e = constant(epsilon) if epsilon >> 16 else Fraction(0)
+    large, small = max(squares, e), min(squares, e)
+    if not large:
+        return [NAN] * len(row)
+    last = power_of_two(octave(large) - 17)
+    scale = truncated(root_of_text(truncated(large + floor(small / last) * last, 18)) * constant(factor), 16)
+    results = [truncated(Fraction(abs(d)), 16) * scale * place for d in differences]
+    return [bfloat16_of(int(d < 0), y * power_of_two(134), 0) if y else 0 for d, y in zip(differences, results)]
+
+
+def test_normalize(rng):
+    with np.errstate(over="ignore"):
+        groups = [np.asarray(group, np.float32) for group in rows(rng)]
+    for group in [*groups, np.float32(rng.normal(8, 1, (4, 40))), np.float32(1e-37 * rng.normal(size=(6, 5)))]:
+        bits = np.where(np.isnan(group), np.uint32(0x7FC00000), group.view(np.uint32))
+        fields = {
+            "centred": bool(rng.integers(2)),
+            "factor": int(rng.choice([0x828000, 0x010000, 0xFEFFFF, rng.integers(1 << 16, 0xFF0000)])),
+            "epsilon": int(rng.choice([0, 5, 0x6E4F8B, 0x7F0000, rng.integers(1 << 24)])),
+        }
+        for row, found in zip(bits, normalize(bits, **fields)):
+            assert normalize_of_text([int(x) for x in row], **fields) == found.tolist(), (row.view(np.float32), fields)
