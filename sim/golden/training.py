@@ -58,7 +58,8 @@ class StepResult:
     """The results of one training step."""
 
     state: TrainingState  # parameters and optimizer state after the step
-    #: Float32 (batch, output size). In the order of the model's outputs, computed with the weights before the step.
+    #: Float32 (batch, output size). In the order of the model's outputs, computed with the weights before the step. After a
+    #: function in the last stage, they are rounded to bfloat16, because gradients read them; inference keeps binary32.
     logits: np.ndarray
     loss: float  # mean loss over the counted positions of the batch
     gradients: list  # List of float32 array. Gradient of each parameter, summed over the batch.
