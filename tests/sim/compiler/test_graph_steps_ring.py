@@ -6,7 +6,6 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.order.search import compile_graph
-from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, run_on_model
 from step_networks import transformer
@@ -16,14 +15,6 @@ from suites import slow
 def _compiled(network, optimizer, batch, cores, *, counted=False, sharded=False, **config):
     step = make_step(network, optimizer, cores, counted=counted, sharded=sharded)
     return compile_graph(step, Config(**{"n": 4, "training": True, "ring": True, **config}), batch, cores)
-
-
-@pytest.mark.parametrize("cores, optimizer", [(2, Adam(weight_decay=0.01)), (3, Sgd(0.75, 0.01)), *slow((8, Sgd()))])
-def test_dense_networks(rng, cores, optimizer):
-    """Outputs are not a multiple of the cores, segments exceed `ring_depth`, and segments of 3 cores extend beyond the 4 rows
-    of a tile."""
-    program = _compiled(dense_network(rng, (5, 13, 4)), optimizer, 4, cores, ring_depth=4)
-    run_on_model(program, optimizer, rng)
 
 
 def test_small_memories(rng):
@@ -58,8 +49,3 @@ def test_words(rng):
     program = _compiled(dense_network(rng, (8, 12)), Sgd(), 1, 3)
     assert {op.fields["mode"] for op in program.ops if op.opcode is Opcode.RING} == {RingMode.ALL_REDUCE}
     assert program.ring_words == 2 * (8 * 12 + 3 * 12) * 2 // 3
-
-
-def test_refusals(rng):
-    with pytest.raises(CompileError, match="^2 cores need the ring[^\n]*$"):
-        _compiled(dense_network(rng, (5, 3)), Sgd(), 1, 2, ring=False)

@@ -3,14 +3,14 @@
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Term
-from graph_steps import dense_network, differing, inputs_of, kept_of, wanted
+from graph_steps import differing, inputs_of, kept_of, wanted
 from step_networks import Builder, transformer
 
 
@@ -28,15 +28,6 @@ def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
 
     assert not differing(step, found, wanted(step, inputs, kept, factors))
     return raw["batches"][0]["cycles"]
-
-
-@pytest.mark.slow
-def test_update_lanes(rng):
-    step = make_step(dense_network(rng, (9, 13, 5)), Sgd(0.75))
-    program = compile_graph(step, from_preset("training", n=4, update_lanes=2), 6)
-    assert any(op.opcode is Opcode.UPDATE for op in program.ops)
-    cycles = run_on_rtl(program, Sgd(0.75), rng, quick=True, cells="native")
-    assert abs(cycles - program.predicted_cycles) < 0.05 * cycles
 
 
 #: Positions, channels, heads, letters, blocks, LayerNorm (False: RMSNorm), batch, optimizer.

@@ -126,6 +126,7 @@ def test_every_core_updates_all_weights_if_memories_are_small(rng):
     assert modes(program) == {RingMode.ALL_REDUCE}
 
 
+@pytest.mark.smoke
 def test_im2col_pooling_and_dropout(rng):
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, 2, Adam(), batch=2, dropout=Dropout(0.5, 3))
 

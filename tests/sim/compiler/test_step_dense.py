@@ -35,11 +35,6 @@ def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
     run_steps(compile_step(training, optimizer, Config(n=8, training=True), 16), training, optimizer, rng)
 
 
-def test_weight_decay(rng):
-    training, optimizer = differentiate(chain(rng, (9, 11, 5))), Sgd(0.9, 0.01)
-    run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
-
-
 @pytest.mark.parametrize("end", ["none", "relu", "sigmoid"])
 def test_results_of_squared_error_are_read_after_they_are_stored(rng, end):
     training, optimizer = differentiate(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()

@@ -1,20 +1,16 @@
 """Tests that training steps with Adam, weight decay and dropout match the golden model bit for bit on the instruction-level
 model."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, run_steps
 
@@ -29,43 +25,9 @@ def check(graph, rng, optimizer, n=4, batch=6, dropout=None, steps=2):
     return program
 
 
-@pytest.mark.parametrize("n, batch", [(4, 7), (8, 12)])
-@pytest.mark.parametrize("decay", [*slow(0), 0.01])
-def test_adam(rng, n, batch, decay):
-    check(chain(rng, (9, 2 * n + 3, n, 5)), rng, Adam(weight_decay=decay), n, batch)
-
-
-@pytest.mark.slow
-def test_adam_of_convolutions(rng):
-    check(convolutions(rng, (5, 9), 12, 3, 7), rng, Adam(), steps=1)
-
-
 def test_decay_of_convolutions(rng):
     """Weight decay applies to weights but not to biases, although the first layer stores both together."""
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
-
-
-@pytest.mark.parametrize("decay, updated", [(0, {"weights", "biases"}), (0.1, {"biases"})], ids=["sgd", "decay"])
-def test_update_lanes(rng, decay, updated):
-    """With update lanes, UPDATE computes momentum and parameters, and the array none of them. Weights with weight decay keep the
-    passes of the array."""
-    sizes, n, batch = (9, 13, 6, 5), 4, 7
-    training, config = differentiate(chain(rng, sizes)), Config(n=n, training=True, update_lanes=2)
-    program = compile_step(training, Sgd(0.75, decay), config, batch)
-    run_steps(program, training, program.memory.optimizer, rng, 2)
-    rows = Counter(op.fields["rows"] for op in program.ops if op.opcode is Opcode.UPDATE)
-    weights = sum(-(-inputs // n) * -(-outputs // n) * n for inputs, outputs in zip(sizes, sizes[1:]))
-    biases = sum(-(-outputs // n) for outputs in sizes[1:])
-    assert sum(count * size for count, size in rows.items()) == weights * ("weights" in updated) + biases
-
-
-@pytest.mark.search
-def test_few_update_lanes(rng):
-    """If an UPDATE takes longer than the passes of the array, the array computes the update."""
-    training = differentiate(chain(rng, (40, 32, 10)))
-    programs = [compile_step(training, Sgd(), Config(training=True, update_lanes=lanes), 8) for lanes in (0, 1)]
-    assert programs[0].predicted_cycles == programs[1].predicted_cycles
-    assert not any(op.opcode is Opcode.UPDATE for op in programs[1].ops)
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])

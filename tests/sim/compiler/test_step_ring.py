@@ -9,10 +9,9 @@ from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
-from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from trainable_graphs import random_trainable_graph
-from training_steps import chain, convolutions, run_steps
+from training_steps import chain, run_steps
 
 
 def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, sharded=True, steps=2, **config):
@@ -23,16 +22,6 @@ def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, shar
     return program
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("cores", [1, 2, 3, 4])
-def test_small_chains(rng, cores):
-    """Training steps of random dense networks on 1 to 4 cores match the golden model, even if the number of outputs is not a
-    multiple of the number of cores, or if segments exceed `ring_depth`."""
-    sizes = rng.integers(1, 24, int(rng.integers(3, 5)))
-    graph = chain(rng, (*sizes, int(rng.integers(2, 10))), biased=bool(rng.integers(2)))
-    check(graph, rng, cores, n=int(rng.choice([4, 8])), batch=int(rng.integers(1, 10)), ring_depth=4)
-
-
 @pytest.mark.parametrize("cores", [5, 8])
 def test_segments_without_outputs(rng, cores):
     check(chain(rng, (9, cores + 1, 2)), rng, cores)
@@ -41,27 +30,12 @@ def test_segments_without_outputs(rng, cores):
 @pytest.mark.parametrize("cores", [2, 3])
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01)], ids=["sgd", "decay", "adam"])
 def test_sharded_and_unsharded_updates(rng, cores, optimizer):
-    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) match the golden model bit for
-    bit."""
-    graph = chain(rng, (9, 11, 5))
-    programs = [check(graph, rng, cores, optimizer=optimizer, sharded=sharded, steps=1) for sharded in (True, False)]
+    """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) match the golden model bit for bit.
+    Outputs are not a multiple of the cores, and segments exceed `ring_depth`."""
+    graph = chain(rng, (9, 13, 4))
+    programs = [check(graph, rng, cores, optimizer=optimizer, sharded=sharded, ring_depth=4) for sharded in (True, False)]
     modes = [{op.fields["mode"] for op in one.ops if op.opcode is Opcode.RING} for one in programs]
     assert modes == [{*RingMode}, {RingMode.ALL_REDUCE}]
-
-
-def test_layer_beyond_the_accumulators(rng):
-    """A training step matches the golden model if a layer has more outputs than the accumulators can hold in addition to the
-    sums in flight."""
-    check(chain(rng, (5, 70, 3)), rng, 3, accumulator_depth=64, steps=1)
-
-
-def test_dropout(rng):
-    check(chain(rng, (9, 7, 6, 5)), rng, 2, batch=5, dropout=Dropout(0.5, 3))
-
-
-@pytest.mark.smoke
-def test_two_convolutions(rng):
-    check(convolutions(rng, (5, 9), 12, 3, 7), rng, 2, batch=1, steps=1)
 
 
 @pytest.mark.slow
@@ -70,12 +44,6 @@ def test_random_graphs(rng, number):
     graph = random_trainable_graph(rng, stages=int(rng.integers(0, 4)), tables=0.3)
     cores, n = int(rng.integers(2, 9)), int(rng.choice([2, 4, 8]))
     check(graph, rng, cores, n=n, batch=int(rng.integers(1, 6)), ring_depth=int(rng.choice([4, 16, 64])), steps=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cores", [2, 3, 4])
-def test_the_shipped_network(rng, cores):
-    check(chain(rng, (784, 128, 10)), rng, cores, n=8, batch=16, steps=1)
 
 
 @pytest.mark.search

@@ -109,46 +109,45 @@ def test_on_a_ring_of_models(rng):
     assert program.ring_words > 0
 
 
-def test_wrong_copy_of_a_bias_is_found(rng):
-    """The comparison of training steps finds a wrong bit in one core's copy of a bias."""
+def ring_step(rng):
+    """Returns the program of a step on three cores, its results, and a function that compares changed results, with the number of
+    words that the cores should send."""
     training = new_training(rng, count=6, batch_size=6, cores=3)
-    config = from_preset("training", n=4, ring=True)
-    program = compile_step(training.network, training.plan.optimizer, config, 2, cores=3)
+    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
     before, batch = training.position.state, training.next_batch()
     _, logits = training.step(batch)
-    found = StepRunner(program, "model")(before, [batch])
+
+    def compare(found, words=None):
+        comparison = StepComparison(training.network, lambda *_: found, 1, ring_words=words)
+        comparison.add(before, batch, training.position.state, logits)
+        return comparison
+
+    return program, StepRunner(program, "model")(before, [batch]), compare
+
+
+def test_wrong_copy_of_a_bias_is_found(rng):
+    """The comparison of training steps finds a wrong bit in one core's copy of a bias."""
+    _, found, compare = ring_step(rng)
     found.states[2].masters[1].reshape(-1).view(np.uint32)[3] ^= 1
-    comparison = StepComparison(training.network, lambda *_: found, 1)
-    comparison.add(before, batch, training.position.state, logits)
+    comparison = compare(found)
     assert comparison.mismatched_bits == 1 and "value of hidden.bias of core 2" in comparison.failure
 
 
 def test_a_wrong_segment_counts_once(rng):
     """A wrong bit in a segment that the cores share is counted once, not once per core."""
-    training = new_training(rng, count=6, batch_size=6, cores=3)
-    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
-    before, batch = training.position.state, training.next_batch()
-    _, logits = training.step(batch)
-    found = StepRunner(program, "model")(before, [batch])
+    _, found, compare = ring_step(rng)
     found.states[2].masters[0].view(np.uint32)[0, 0, 0] ^= 1
-    comparison = StepComparison(training.network, lambda *_: found, 1)
-    comparison.add(before, batch, training.position.state, logits)
-    assert comparison.mismatched_bits == 1
+    assert compare(found).mismatched_bits == 1
 
 
 @pytest.mark.parametrize("less", [0, 1])
 def test_wrong_number_of_ring_words_is_found(rng, less):
     """The comparison of training steps reports a core that sent one word less over the ring than the formula says, even if no bit
     differs."""
-    training = new_training(rng, count=6, batch_size=6, cores=3)
-    program = compile_step(training.network, training.plan.optimizer, from_preset("training", n=4, ring=True), 2, cores=3)
-    before, batch = training.position.state, training.next_batch()
-    _, logits = training.step(batch)
+    program, found, compare = ring_step(rng)
     words = program.ring_words
     sent = [words, words, words - less]
-    found = replace(StepRunner(program, "model")(before, [batch]), counters=[{"ring_sent": sent}])
-    comparison = StepComparison(training.network, lambda *_: found, 1, ring_words=words)
-    comparison.add(before, batch, training.position.state, logits)
+    comparison = compare(replace(found, counters=[{"ring_sent": sent}]), words)
     assert comparison.mismatched_bits == 0
     assert comparison.failure == (f"the cores sent {sent} words over the ring in 1 steps, not {words} each" if less else None)
 
