@@ -165,13 +165,13 @@ def _reset(writer, parent, value, mask):
     writer.add_all(writer.add(where, "reset"), value=f"0x{value:X}", mask=f"0x{mask:X}")
 
 
-def _field(writer, parent, register, name, first, width, text):
+def _field(writer, parent, register, reset, name, first, width, text):
     newer, built = writer.dialect.newer, is_built(register)
     field = writer.add(parent, "field")
     writer.add_all(field, name=name, description=text, bitOffset=first)
     if newer and not built:
         mask = (1 << width) - 1
-        _reset(writer, field, reset_of(register) >> first & mask, mask)
+        _reset(writer, field, reset >> first & mask, mask)
     writer.add(field, "bitWidth", width)
     writer.add(field, "access", ACCESS[register.access])
     if register.name == "fault_cause":
@@ -182,16 +182,16 @@ def _field(writer, parent, register, name, first, width, text):
         writer.add(field, "modifiedWriteValue", "oneToClear")
 
 
-def _register(writer, parent, register):
+def _register(writer, parent, register, reset):
     element = writer.add(parent, "register")
     writer.add_all(element, name=register.name, description=register.text, addressOffset=f"0x{register.offset:X}", size=32)
     constant = is_built(register) or register.name in ("id", "version")
     writer.add(element, "volatile", str(register.access == "ro" and not constant or bool(register.clears)).lower())
     writer.add(element, "access", ACCESS[register.access])
     if not writer.dialect.newer and not is_built(register):
-        _reset(writer, element, reset_of(register), 0xFFFF_FFFF)
+        _reset(writer, element, reset, 0xFFFF_FFFF)
     for name, first, width, text in fields_of(register) or [(WHOLE, 0, 32, register.text)]:
-        _field(writer, element, register, name, first, width, text)
+        _field(writer, element, register, reset, name, first, width, text)
 
 
 def _memory_maps(writer, parent, design):
@@ -203,7 +203,7 @@ def _memory_maps(writer, parent, design):
         writer.add_all(block, name="registers", baseAddress="0x0", range=1 << ADDRESS_WIDTH, width=32, usage="register")
         writer.add(block, "access", "read-write")
         for register in REGISTERS:
-            _register(writer, block, register)
+            _register(writer, block, register, reset_of(register, design.config))
         writer.add(memory, "addressUnitBits", 8)
 
 

@@ -94,7 +94,10 @@ def _ip_xact_files(verilog, constraints, driver):
 def _driver(design):
     """Returns the C driver and the C model of the core."""
     made_by = "\n   ".join(design.lines)
-    files = {"driver/tpu_regs.h": c_header(made_by).encode(), "driver/tpu.svd": svd(" ".join(design.lines)).encode()}
+    files = {
+        "driver/tpu_regs.h": c_header(made_by).encode(),
+        "driver/tpu.svd": svd(" ".join(design.lines), design.config).encode(),
+    }
     folder = _HARDWARE / "driver"
     for path in sorted(folder.rglob("*")):
         name = f"driver/{path.relative_to(folder).as_posix()}"

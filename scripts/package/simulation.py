@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.sim.bundle.bundle import output_image
 from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.host.host_script import HostScript
 from amaranth_tpu.sim.rtl.memory_images import image_text
 
+from ..publish.register_files import is_built, reset_of
 from .design import AXI4, AXI4_LITE, AXI4_STREAM, INTERRUPT
 
 __all__ = ["simulation_files"]
@@ -29,6 +31,9 @@ def simulation_files(design, program, bundle):
     image = HostImage(program, [(bundle.files["model.bin"], [bundle.files["input.bin"]])])
     [batch] = image.batches
     script = HostScript()
+    for register in REGISTERS:
+        if register.access != "w1" and not is_built(register):
+            script.check(register.name, reset_of(register, design.config))
     script.identify(design.config)
     script.start(batch["regions"])
     script.finish()

@@ -4,7 +4,7 @@ import textwrap
 from xml.etree import ElementTree
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
-from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION
+from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION, registers_of
 
 __all__ = ["ACCESS", "MADE_BY", "c_header", "fields_of", "is_built", "reset_of", "svd"]
 
@@ -105,8 +105,11 @@ def fields_of(register):
     return [(name, *field) for name, field in (register.fields or {}).items()]
 
 
-def reset_of(register):
-    """Returns the value of a register after a reset. For a register of :func:`is_built`, it has no meaning."""
+def reset_of(register, config=None):
+    """Returns the value of a register after a reset. It is 0 if the core of `config` lacks the register. Default: a core with
+    all registers. For a register of :func:`is_built`, it has no meaning."""
+    if config and register not in registers_of(config):
+        return 0
     return _RESET.get(register.name, register.reset)
 
 
@@ -115,7 +118,7 @@ def is_built(register):
     return register.name in _BUILT
 
 
-def _svd_register(parent, register):
+def _svd_register(parent, register, config):
     element = _add(parent, "register")
     _add_all(
         element,
@@ -123,7 +126,7 @@ def _svd_register(parent, register):
         description=register.text,
         addressOffset=f"0x{register.offset:03X}",
         access=ACCESS[register.access],
-        resetValue=f"0x{reset_of(register):08X}",
+        resetValue=f"0x{reset_of(register, config):08X}",
     )
     if is_built(register):
         _add(element, "resetMask", "0x00000000")
@@ -138,9 +141,9 @@ def _svd_register(parent, register):
             _enumerate(field, Fault)
 
 
-def svd(made_by=MADE_BY):
+def svd(made_by=MADE_BY, config=None):
     """Returns the text of `tpu.svd`. The base address is 0, and there is no interrupt number, as the system around the core
-    defines both. `made_by` tells its origin."""
+    defines both. `made_by` tells its origin. `config` is the core whose reset values to use; see :func:`reset_of`."""
     device = ElementTree.Element(
         "device",
         {
@@ -157,6 +160,6 @@ def svd(made_by=MADE_BY):
     _add_all(_add(peripheral, "addressBlock"), offset="0x0", size=f"0x{1 << ADDRESS_WIDTH:X}", usage="registers")
     registers = _add(peripheral, "registers")
     for register in REGISTERS:
-        _svd_register(registers, register)
+        _svd_register(registers, register, config)
     ElementTree.indent(device)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(device, encoding="unicode") + "\n"

@@ -126,14 +126,14 @@ module core_system #(
                 stored = memory.memory[at / BEAT][8 * (at % BEAT) +: 32];
                 if ((stored & mask) !== word) begin
                     wrong = wrong + 1;
-                    if (wrong < 10) $display("address %0h holds %h, not %h, in the bits %h", at, stored, word, mask);
+                    if (wrong < 10) $display("%m: address %0h holds %h, not %h, in the bits %h", at, stored, word, mask);
                 end
             end
             compared <= 1;
-            $display("%0d of %0d words are right, after %0d cycles", RESULTS - wrong, RESULTS, cycle);
+            $display("%m: %0d of %0d words are right, after %0d cycles", RESULTS - wrong, RESULTS, cycle);
         end else if (script_failed && !compared) begin
-            $display("step %0d of the script failed: operation %0d, address %08x, data %08x; last read %08x", step + 1, operation,
-                     address, data, found);
+            $display("%m: step %0d of the script failed: operation %0d, address %08x, data %08x; last read %08x", step + 1,
+                     operation, address, data, found);
             compared <= 1;
         end
 endmodule
