@@ -10,6 +10,7 @@
 import numpy as np
 
 from ..functions.functions import NONE
+from ..ir.stage import Norm
 from .inference import Network
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .program import CompileError, Program, check_unit, disassemble
@@ -96,6 +97,7 @@ def _fastest(graph, variants, config, batch, fast, progress):
 def _check(graph, config):
     for stage in graph.stages:
         needs = {"pooling": stage.pool, "softmax": stage.softmax, "attention": any(map(graph.is_product, stage.terms))}
+        needs["normalize"] = isinstance(stage.softmax, Norm)
         needs["table_lanes"] = stage.function.is_table or stage.times
         for unit, needed in needs.items():
             check_unit(config, unit, needed, f"stage {stage.name}:")

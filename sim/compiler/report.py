@@ -67,7 +67,7 @@ def _kind(stage, channels):
     if stage.function != NONE:
         words.append(stage.function.name)
     if stage.softmax:
-        words.append("softmax")
+        words.append("softmax" if stage.softmax is True else "norm by rows")
     if stage.times:
         words.append("product")
     return ", ".join(words)

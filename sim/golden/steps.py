@@ -14,6 +14,7 @@ from ..functions.functions import RELU
 from ..ir.stage import Pool
 from .arithmetic import bfloat16
 from .function_tables import apply, table_of
+from .normalization import normalize
 from .ring import held_by, ring_sum
 from .softmax import softmax
 from .sums import Sums, upper_half
@@ -204,7 +205,8 @@ class _Tensors:
 
     def _rounded(self, stage, total):
         if stage.softmax:
-            bits = softmax(np.ascontiguousarray(total).view(np.uint32).reshape(-1, total.shape[-1]))
+            rows = np.ascontiguousarray(total).view(np.uint32).reshape(-1, total.shape[-1])
+            bits = softmax(rows) if stage.softmax is True else normalize(rows, **stage.softmax.fields(rows.shape[1]))
             return np.asarray(bits).astype(np.uint16).view(bfloat16).reshape(total.shape)
         if stage.function.is_table:
             return self.sums.looked_up(total, table_of(stage.function))

@@ -11,6 +11,7 @@ from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.compile import CompileError, compile_network
+from ..compiler.row_norms import with_row_norms
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
 from .driver import Driver
@@ -40,6 +41,8 @@ def _config(found):
             "version does not support"
         )
     sizes = {field.name: found[field.name] for field in fields(Config) if field.name in found}
+    if sizes["normalize"]:
+        sizes["softmax_lanes"] = 2  # at least; only cycles depend on their number
     return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
 
 
@@ -167,8 +170,9 @@ def run_on_board(network, samples, *, port, baud, batch=None, effort="best", che
 
     async def session(transport):
         board = await ConnectedBoard.connect(SerialLink(transport, baud=baud))
-        program = board.compile(network, len(samples), batch and min(batch, len(samples)), effort, check)
-        return program, await board.run(network, program, samples, progress)
+        graph = with_row_norms(network, board.config)
+        program = board.compile(graph, len(samples), batch and min(batch, len(samples)), effort, check)
+        return program, await board.run(graph, program, samples, progress)
 
     with SerialPort(port, baud) as transport:
         return asyncio.run(session(transport))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from amaranth_tpu.hw.spec.normalization import upper_bits
+
 from ..functions.functions import NONE
 
 __all__ = ["NOWHERE", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "span"]
@@ -118,6 +120,14 @@ class Norm:
     epsilon: float
     centred: bool = True
 
+    def __str__(self):
+        return f"{'norm' if self.centred else 'rms norm'} {self.epsilon:g}"
+
+    def fields(self, channels):
+        """Returns the fields of NORMALIZE, by name."""
+        factor, epsilon = upper_bits(channels**0.5), upper_bits(channels * self.epsilon)
+        return {"centred": int(self.centred), "factor": factor, "epsilon": epsilon}
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -150,7 +160,7 @@ class Stage:
     #: the maximum is not above 0.
     index: bool = False
     function: object = NONE  # function or any function by table
-    softmax: bool = False  # softmax over the channels, in place of a function
+    softmax: bool | Norm = False  # softmax over the channels, or a normalization by NORMALIZE, in place of a function
     #: Normalization of the only term's source. Only in networks: a step has the stages of :mod:`sim.autodiff.norms` instead.
     norm: Norm | None = None
     select: Select | None = None
@@ -203,9 +213,10 @@ class Stage:
             given = _given(pool, stride=pool.window, dilation=(1, 1), padding=(0, 0))
             given = [f"of {by(self.size)}", *given] if given else []
             parts.append(f"pool {by(pool.window)}" + (f" ({', '.join(given)})" if given else ""))
-        parts += ["index"] * self.index + [str(self.function)] * (self.function != NONE) + ["softmax"] * self.softmax
+        parts += ["index"] * self.index + [str(self.function)] * (self.function != NONE)
+        parts += ["softmax" if self.softmax is True else f"{self.softmax} by rows"] * bool(self.softmax)
         if self.norm:
-            parts.append(f"{'norm' if self.norm.centred else 'rms norm'} {self.norm.epsilon:g}")
+            parts.append(str(self.norm))
         if self.times:
             parts.append(f"times {self.times}")
         if self.select:

@@ -3,6 +3,7 @@
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, check_effort, compile_network
 from ..compiler.report import measured_layers
+from ..compiler.row_norms import with_row_norms
 from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
 from ..host.program_check import checked_program
@@ -116,9 +117,9 @@ class Model(TrainableModel):
         key = config, batch
         program = self._programs.get(key) if network is self.network else None
         if program is None:
-            program = compile_network(network, config, batch, self.effort, progress)
+            program = compile_network(with_row_norms(network, config), config, batch, self.effort, progress)
         if check and self.check_programs and not program.checked:
-            program = checked_program(network, program)
+            program = checked_program(with_row_norms(network, config), program)
         if network is self.network:
             self._programs.pop(key, None)
             while len(self._programs) >= _MOST_PROGRAMS:
@@ -164,7 +165,7 @@ class Model(TrainableModel):
             return place.run(network, rows, effort=self.effort, check=self.check_programs, batch=batch, progress=progress)
         batch, in_rtl = batch or self.batch_size(len(rows)), place.name in RTL  # the other models compare all results themselves
         return place.run(
-            network,
+            with_row_norms(network, config_of(core)),
             rows,
             compiled=lambda size: self._compile(network, config_of(core), size, check=in_rtl),
             batch=batch,

@@ -97,7 +97,10 @@ def _softmax(code, result):
     form = Format.BINARY32 if matrix.wide else Format.BFLOAT16
     fields = {"format": form, "rows": used, "lanes": matrix.lanes(matrix.tiles - 1), "acc": code.acc}
     fields |= {"buffer": place, "tiles": code.columns, "acc_stride": rows, "buffer_stride": each}
-    emitter.emit(Opcode.SOFTMAX, fields)
+    if result.softmax is True:
+        emitter.emit(Opcode.SOFTMAX, fields)
+    else:
+        emitter.emit(Opcode.NORMALIZE, fields | result.softmax.fields((code.columns - 1) * emitter.n + fields["lanes"]))
     for c in range(code.columns):
         _keep(code, result, c, place + c * each)
         _store(code, result, c, place + c * each)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ...functions.functions import NONE, RELU
-from ...ir.stage import Pool
+from ...ir.stage import Norm, Pool
 from ..memory.matrices import Matrix
 from ..memory.windows import Window
 
@@ -70,7 +70,7 @@ class Result:
 
     matrix: Matrix
     function: object = NONE
-    softmax: bool = False
+    softmax: bool | Norm = False
     times: Matrix | None = None
     select: Matrix | None = None
     pool: Pool | None = None  # max pooling before the function

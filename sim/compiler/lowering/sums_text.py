@@ -41,7 +41,7 @@ def _product(one):
 def _result(one):
     words = [f"pool {'x'.join(map(str, one.pool.window))}"] if one.pool else []
     words += [str(one.function)] if one.function != NONE else []
-    words += ["softmax"] * one.softmax + ["index"] * one.index
+    words += ["softmax" if one.softmax is True else str(one.softmax)] * bool(one.softmax) + ["index"] * one.index
     words += [f"times {one.times.name}"] if one.times else []
     words += [f"where {one.select.name}"] if one.select else []
     return " ".join([*words, one.matrix.name])

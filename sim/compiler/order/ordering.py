@@ -78,7 +78,8 @@ def _in_time(items, config):
         clock = start + array_cycles(one, job, config)
         if not left[number]:
             del left[number]
-            ends[number] = clock + _LATENCY + sum(softmax_cycles(one, job, config) for result in one.results if result.softmax)
+            of_rows = [softmax_cycles(one, job, config, result.softmax) for result in one.results if result.softmax]
+            ends[number] = clock + _LATENCY + sum(of_rows)
     return order
 
 

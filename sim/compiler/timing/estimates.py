@@ -25,7 +25,7 @@ def results_cycles(one, job, config):
             made = rows // (result.pool.window[0] * result.pool.window[1])
             cycles += columns * (rows + made)
         elif result.softmax:
-            cycles += softmax_cycles(one, job, config) + rows * columns
+            cycles += softmax_cycles(one, job, config, result.softmax) + rows * columns
         else:
             kind = "wide" if result.matrix.wide else "beside" if result.beside else "plain"
             cycles += columns * (_PER_ROW[kind] + result.matrix.halves) * made
@@ -44,8 +44,8 @@ def is_array_busier(run, config):
     return whole_cycles(array_cycles, run, config) > whole_cycles(results_cycles, run, config)
 
 
-def softmax_cycles(one, job, config):
-    """Returns the cycles of SOFTMAX over the rows of a job."""
+def softmax_cycles(one, job, config, function=True):
+    """Returns the cycles of SOFTMAX, or of NORMALIZE if `function` is a Norm, over the rows of a job."""
     _, rows, _, columns = job
     fields = {"rows": rows, "tiles": columns, "lanes": one.shape.lanes(one.shape.tiles - 1)}
-    return result_cycles(config, Opcode.SOFTMAX, fields)[0]
+    return result_cycles(config, Opcode.SOFTMAX if function is True else Opcode.NORMALIZE, fields)[0]

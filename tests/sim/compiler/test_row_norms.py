@@ -1,0 +1,53 @@
+"""Tests of normalizations that a core computes by NORMALIZE: bits on models of the core, errors, and cycles."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+from amaranth_tpu.sim.golden.normalization import exact
+from onnx_models import Builder, weights
+from suites import slow
+
+SIZES = {"n": 4, "unified_buffer_depth": 1024, "accumulator_depth": 256, "softmax_lanes": 2}
+
+
+def _norm(b, width, centred, x=None):
+    parameters = [np.ones(width, np.float32), *([np.zeros(width, np.float32)] if centred else [])]
+    name = "LayerNormalization" if centred else "RMSNormalization"
+    return b(name, *parameters) if x is None else b.node(name, [x, *parameters])
+
+
+@pytest.mark.parametrize("width, centred", [(10, True), (10, False), *slow((24, True), (96, True), (96, False), (200, True))])
+def test_a_norm_becomes_one_instruction(rng, tmp_path, width, centred):
+    """A core with `normalize` runs one NORMALIZE with the golden model's bits and a smaller error. Other cores run products."""
+    b = Builder(["n", 3, width], opset=23)
+    _norm(b, width, centred)
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(3, 1, (5, 3, width)).astype(np.float32)
+    want = exact(x.reshape(-1, width), centred, 1e-5).reshape(x.shape)
+    errors = []
+    for core in (Config(**SIZES), Config(**SIZES, normalize=True)):
+        run = model.run(x, "model", core=core, batch=2)
+        assert run.failure is None and run.result.mismatched_bits == 0
+        opcodes = [one.opcode for one in run.program.ops]
+        assert (Opcode.NORMALIZE in opcodes, Opcode.MULTIPLY in opcodes) == (core.normalize, not core.normalize)
+        assert run.compare().error is None
+        errors.append(np.square(run.output - want).mean())
+    assert errors[1] < errors[0]
+
+
+def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
+    """The normalized tensor of a residual block is also an operand of another layer. Its sums are computed once, for both."""
+    b = Builder(["n", 2, 12], opset=23)
+    total = b.node("Add", ["x", b.node("MatMul", ["x", weights(rng, 12, 12)])])
+    b.node("Add", [total, b.node("MatMul", [_norm(b, 12, True, total), weights(rng, 12, 12)])])
+    model, core = tpu.load(b.save(tmp_path)), Config(**SIZES, normalize=True)
+    graph = with_row_norms(model.network, core)
+    (norm,) = (stage for stage in graph.stages if stage.softmax)
+    assert norm.sums in [stage.sums for stage in graph.stages if stage is not norm]
+    assert with_row_norms(model.network, Config(**SIZES)) is model.network
+    run = model.run(rng.normal(size=(4, 2, 12)).astype(np.float32), "model", core=core)
+    assert run.failure is None and run.compare().error is None
+    assert run.program.predicted_cycles < model.estimate(core=Config(**SIZES), batch=run.program.batch).cycles
