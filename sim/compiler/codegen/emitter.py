@@ -14,8 +14,6 @@ __all__ = ["ZEROS", "Emitter"]
 #: Vectors of zeros in region MODEL, from which zero rows are loaded.
 ZEROS = 64
 
-_TABLE_PART = 64  # vectors of a function table per load
-
 
 class Emitter:
     """Appends instructions to the list `ops`, and derives their dependencies from the memory that they access.
@@ -67,39 +65,38 @@ class Emitter:
         on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
 
-    def put_table(self, *arguments):
-        """Emits all parts of :meth:`table_parts`."""
-        for _ in self.table_parts(*arguments):
-            pass
-
-    def table_parts(self, key, table, vector, operands):
+    def put_table(self, key, table, vector, buffers):
         """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
-        hold yet. The packed table is stored starting at vector `vector` of region MODEL. `operands` is the :class:`.Ring` that
-        allocates rows of the unified buffer for the transfer. Yields after each transfer.
-
-        The table is loaded in several transfers. They alternate between two buffer areas, so a transfer to one area overlaps with
-        the use of the other. Only these two areas are taken from `operands`: its other rows stay free for operands.
+        hold yet. The packed table is stored starting at vector `vector` of region MODEL. `buffers` is a :class:`.Ring` with rows
+        of the unified buffer for two transfers: a transfer to one half overlaps with the use of the other.
         """
-        if key == self.slots.selected:
+        if key == self.slots.selected and self.slots.has(key, table):
             return
         base, runs = self.slots.select(key, table, self.n)
-        part = max(1, min(_TABLE_PART, operands.size // 2, max((rows for *_, rows in runs), default=1)))
-        pieces = [
-            (first + start, word + start * self.n, min(part, rows - start))
-            for first, word, rows in runs
-            for start in range(0, rows, part)
-        ]
-        places = [operands.take(part) for _ in range(min(2, operands.size, len(pieces)))]
-        self.table_settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
-        for number, (first, word, rows) in enumerate(pieces):
-            self._load_table_rows(vector + first, word, rows, places[number % len(places)])
-            yield
+        self._select(table, base)
+        self._load_table(vector, runs, buffers)
 
-    def _load_table_rows(self, vector, word, rows, buffer):
-        """Loads rows into the function table, through row `buffer` of the unified buffer. The selected function stays
-        selected."""
-        self.transfer(Opcode.LOAD, Region.MODEL, vector, rows, buffer=buffer)
-        self.emit(Opcode.LOAD_TABLE, {**self.table_settings, "rows": rows, "buffer": buffer, "word": word})
+    def fill_table(self, key, table, vector, buffers):
+        """Loads one binade of a function that is selected later, if a slot of the function table is free. Returns False if none
+        is. The arguments are as in :meth:`put_table`."""
+        if self.slots.selected is None:  # LOAD_TABLE selects a function, too
+            self.slots.selected = key
+            self._select(table, self.slots.base(key, table))
+        runs = self.slots.fill(key, table, self.n)
+        self._load_table(vector, runs, buffers)
+        return bool(runs)
+
+    def _select(self, table, base):
+        self.table_settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
+
+    def _load_table(self, vector, runs, buffers):
+        part = buffers.size // 2
+        for first, word, rows in runs:
+            for start in range(0, rows, part):
+                count, buffer = min(part, rows - start), buffers.take(part)
+                self.transfer(Opcode.LOAD, Region.MODEL, vector + first + start, count, buffer=buffer)
+                fields = {"rows": count, "buffer": buffer, "word": word + start * self.n}
+                self.emit(Opcode.LOAD_TABLE, {**self.table_settings, **fields})
 
     def load_zeros(self, buffer, count):
         """Loads `count` vectors of zeros into the unified buffer, starting at row `buffer`. Region MODEL holds the zeros at the

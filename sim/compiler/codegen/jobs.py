@@ -1,6 +1,7 @@
 """Code generation for sums of matrix products, job by job."""
 
 from functools import partial
+from math import inf
 
 from amaranth_tpu.hw.spec.isa import Region
 
@@ -160,7 +161,9 @@ class SumCode:
         while places:
             count = len(tiles[0])
             flat = [tile for some in tiles for tile in some]
-            together = max(1, min(steps_of(places), self.emitter.fit(flat) // count))
+            together = max(
+                1, min(steps_of(places, inf if self.emitter.memories.is_step else self.rows), self.emitter.fit(flat) // count)
+            )
             self.emitter.bring(flat[: together * count])
             stride = places[1] - places[0] if together > 1 else 0
             self.matmul(places[0], loops, first, column, tiles0=count, tiles1=together, tiles1_stride=stride)
@@ -171,7 +174,7 @@ class SumCode:
         for first, count, inputs in alike(self.columns, partial(self._inputs_of, product)):
             self.started = begun
             yield from self._add_inputs(product, inputs, first, count)
-        if self._ends_with_zeros(product):
+        if product.zeros:
             self.emitter.bring([Tile(Region.MODEL, 0)] * self.columns)
             self.matmul(self.emitter.zeros, [(1, 0), (self.rows, 0)], 0, tiles0=self.columns)
 
@@ -224,17 +227,6 @@ class SumCode:
         starts = [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
         ends = [inputs - count for count in _ENDS if count < inputs and self.columns == 1 < self.rows]
         return [one for one in starts if one < min(ends, default=inputs)] + ends
-
-    def _ends_with_zeros(self, product):
-        """Returns True if +0 must be added to a product of two results. It is not needed if the last tile has padding anyway, or
-        before Softmax, which ignores the sign of a zero. Otherwise the bits of results would depend on n."""
-        softmax = any(result.softmax for result in self.sums.results)
-        return (
-            product.own
-            and not softmax
-            and product.source.channels % self.n == 0
-            and not self.emitter.constants.lowered.step.state
-        )
 
     def _operands(self, product, inputs):
         """Loads the operands of these input tiles, unless they are on the chip. Returns the first buffer row of each."""

@@ -12,7 +12,7 @@ from .weight_tiles import Tile, runs_of
 
 __all__ = ["MatrixEmitter"]
 
-_TABLE_CYCLES = 800  # of the array, in which a part of a function table is loaded
+_TABLE_CYCLES = 700  # of the array, in which a binade of a function is loaded before its use
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
 _UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
 _AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
@@ -45,7 +45,7 @@ class MatrixEmitter(Emitter):
         self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
         self.begins_slowly, self._readers = False, constants.lowered.readers
-        self._table, self._apart = self._only_table(), 0
+        self._apart = 0
         self.stage = "constants"
         self._has_zeros = False
         self._begin()
@@ -138,7 +138,7 @@ class MatrixEmitter(Emitter):
         self._apart += self.ops[-1].rows * self.ops[-1].passes
         if self._apart >= _TABLE_CYCLES:
             self._apart = 0
-            next(self._table, None)
+            self._fill_table()
 
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
@@ -242,19 +242,15 @@ class MatrixEmitter(Emitter):
     def load_table(self, function):
         """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""
         if function.is_table:
-            self.put_table(function.key, table_of(function), self.constants.tables[function.key], self.memories.operands)
+            self.put_table(*self._table(function))
 
-    def _only_table(self):
-        """Loads the table of the step's only function by table, one part at each step of this generator. The activation unit is
-        idle before the first results of a step."""
-        if len(self.constants.functions) == 1:
-            (one,) = self.constants.functions
-            yield from self.table_parts(one.key, table_of(one), self.constants.tables[one.key], self.memories.operands)
+    def _table(self, function):
+        return function.key, table_of(function), self.constants.tables[function.key], self.memories.tables
 
-    def load_only_table(self):
-        """Loads the parts of the table that are not loaded yet."""
-        for _ in self._table:
-            pass
+    def _fill_table(self):
+        """Loads a binade of the first function whose binades have free slots: the activation unit is often idle before the
+        function's first use."""
+        any(self.fill_table(*self._table(function)) for function in self.constants.functions)
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

@@ -20,7 +20,6 @@ def key_of(matrix, tile, row, rows, turned=False):
 def write_results(code, results):
     """Writes and stores the results of all column tiles, in a job of a :class:`.SumCode`."""
     emitter, rows = code.emitter, code.rows
-    emitter.load_only_table()
     tables = sorted(
         dict.fromkeys(one.function.key for one in results if one.function.is_table), key=lambda key: key != emitter.slots.selected
     )

@@ -1,6 +1,7 @@
 """Weight tiles in host memory, and sequences of tiles that one instruction reads."""
 
 from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 from amaranth_tpu.hw.spec.isa import Region
@@ -29,10 +30,10 @@ def runs_of(tiles, n):
         first += size
 
 
-def steps_of(places):
-    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step of at least 0."""
+def steps_of(places, most=inf):
+    """Returns the length of the longest prefix of `places` that is an arithmetic progression with a step from 0 to `most`."""
     count = 1
-    while count < len(places) and places[count] - places[count - 1] == places[1] - places[0] >= 0:
+    while count < len(places) and 0 <= places[count] - places[count - 1] == places[1] - places[0] <= most:
         count += 1
     return count
 

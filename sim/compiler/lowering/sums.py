@@ -30,6 +30,7 @@ class Product:
     window: Window | None = None
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
     blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.graph.Term`.
+    zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
 
     @property
     def is_scale(self):

@@ -18,6 +18,7 @@ PHASES = {
 _SHARES = 4  # one of this many parts of the unified buffer holds results
 _UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
 _HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
+_TABLE_PART = 16  # vectors of a function table per LOAD
 _TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 
 
@@ -28,12 +29,14 @@ class Ring:
     def __init__(self, base, size):
         self.base, self.size, self.next = base, size, 0
 
+    def following(self, count):
+        """Returns the first row of the next `count` rows."""
+        return self.base + (self.next if self.next + count <= self.size else 0)
+
     def take(self, count):
         assert count <= self.size
-        if self.next + count > self.size:
-            self.next = 0
-        place = self.base + self.next
-        self.next += count
+        place = self.following(count)
+        self.next = place - self.base + count
         return place
 
 
@@ -89,6 +92,8 @@ class Memories:
         Bias rows whose lower halves are zeros, and rows of the update memory.
     zero_rows : int
         Number of bias rows, starting at row 0, that are zero.
+    tables : Ring
+        Rows of the unified buffer for two parts of function tables. Nothing else uses them, as a table may be loaded at any time.
     zeros, base : int
         Rows of zeros at the start of the unified buffer, and the first row after the tiles that always stay there.
     gathered : frozenset of str
@@ -117,6 +122,8 @@ class Memories:
         self.zeros = max(beyond, default=1)
         self.base = self.zeros + self.n * len(constants.resident)
         depth = config.unified_buffer_depth
+        self.tables = Ring(self.base, 2 * min(_TABLE_PART, max(1, depth // 64)) * bool(constants.functions))
+        self.base += self.tables.size
         if self.base + (4 * self.n if constants.resident else 4) > depth:
             raise CompileError(
                 too_small(config, "unified_buffer_depth", self.base + 4 * self.n, "constants and operands of this step")

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..codegen.window_jobs import PART
 from ..lowering.ring import AllReduce, ReduceScatter
+from ..memory.memories import Ring
 from ..tiling.runs import Completed, dependencies_of, runs_of, updates_of, weaves
 from ..timing.estimates import array_cycles, is_array_busier, results_cycles, whole_cycles
 from ..timing.units import turnaround
@@ -207,30 +208,29 @@ class _Layer:
 
 
 class _Clock:
-    """Estimated times at which the units are free."""
+    """Estimated times at which the units are free.
+
+    Members
+    -------
+    flight : list of (int, int, int)
+        First and last rows of accumulators of each job, and the time at which its results have been read.
+    """
 
     def __init__(self, config, rows):
-        self.config, self.rows = config, rows
-        self.array = self.results = self.held = 0
-        self.flight = deque()  # accumulators' rows of each job, and the time at which its results have been read
+        self.config, self.ring, self.array, self.results, self.flight = config, Ring(0, rows), 0, 0, []
 
     def room(self, needed):
-        held, time = self.held + needed, 0
-        for rows, end in self.flight:
-            if held <= self.rows:
-                break
-            held, time = held - rows, end
-        return time
+        """Returns the time at which the next `needed` rows of accumulators are free."""
+        first = self.ring.following(needed)
+        return max((end for low, high, end in self.flight if low < first + needed and first < high), default=0)
 
     def run(self, one, job, start):
         """Records a job that starts in cycle `start`. Returns the time at which other jobs can read its results."""
         needed = job[1] * job[3]
-        while self.flight and self.held + needed > self.rows:
-            self.held -= self.flight.popleft()[0]
         self.array = start + array_cycles(one, job, self.config)
         self.results = max(self.results, self.array + turnaround(self.config)) + results_cycles(one, job, self.config)
-        self.flight.append((needed, self.results))
-        self.held += needed
+        first = self.ring.take(min(needed, self.ring.size))
+        self.flight = [*(one for one in self.flight if one[-1] > start), (first, first + needed, self.results)]
         return self.results + _LATENCY
 
 

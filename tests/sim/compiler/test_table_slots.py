@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.hw.spec.isa import FunctionCode, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.image import encoded, program_of
 from amaranth_tpu.sim.compiler.memory.memories import Ring
@@ -75,6 +75,19 @@ def test_network_loads_each_table_once(rng):
     program = check(graph, CONFIG, 2, rng)
     rows = [op.fields["rows"] for op in program.ops if op.opcode is Opcode.LOAD_TABLE]
     assert sum(rows) == BINADE * (2 * 11 + 2 * 2) + 2 and rows[-2:] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "n, depth, batch, widths", [(4, 256, 16, [128, 32, 64, 32, 32]), (8, 128, 4, [16, 32, 64, 128, 64, 128, 16, 32])]
+)
+def test_table_ahead_of_its_use_leaves_operands_alone(rng, n, depth, batch, widths):
+    """A table that is loaded during earlier layers overwrites no operands, even if these fill the unified buffer."""
+    weights = [random_values(rng, (k, m), k**-0.5) for k, m in zip(widths, widths[1:])]
+    functions = ["relu"] * (len(weights) - 1) + ["tanh"]
+    graph = dense_chain("late", [(f"d{i}", w, None, name) for i, (w, name) in enumerate(zip(weights, functions))])
+    program = check(graph, Config(n=n, unified_buffer_depth=depth), batch, rng)
+    first = next(index for index, op in enumerate(program.ops) if op.opcode is Opcode.LOAD_TABLE)
+    assert any(op.fields.get("function") is FunctionCode.RELU for op in program.ops[first:])
 
 
 def test_random_sequences(rng):
