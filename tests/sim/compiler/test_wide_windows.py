@@ -38,6 +38,11 @@ def test_more_results_than_sums_fit_the_results_of_a_small_core(rng, depth):
         check(graph, Config(n=2, unified_buffer_depth=1 << (needed - 1).bit_length()), 1, rng)
 
 
+def test_results_of_windows_that_overlap(rng):
+    """36 results of 36 sums fit a buffer of 128 rows beside the operands."""
+    check(_pooled(rng, (6, 6), Pool((3, 3), (6, 6), padding=(1, 1))), Config(n=4, unified_buffer_depth=128), 2, rng)
+
+
 @pytest.mark.parametrize("depth", [32, 64, 256])
 def test_last_windows_are_not_full(rng, depth):
     """Windows that are side by side, and reach beyond the sums, are written sample by sample, from the sums of one job."""
