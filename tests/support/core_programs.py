@@ -380,14 +380,16 @@ class Hazards:
         return self.program + revelation(self.config)
 
 
-def check_hazards(rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000, known=True):
-    """Compares random programs on the core with the machine model. If not `known`, a program fills the function table in Icarus
-    Verilog too."""
+def check_hazards(
+    rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000, with_table=with_known_table
+):
+    """Compares random programs on the core with the machine model. `with_table` initialises the function table, for Icarus
+    Verilog."""
     host, machine = MemoryBuilder(rng), Machine(config)
     simulator = simulator or usual_simulator(config, verilog)
-    known_table = bool(known and simulator == "icarus" and config.table_lanes)
+    known_table = bool(simulator == "icarus" and config.table_lanes)
     if known_table:
-        verilog = with_known_table(verilog or verilog_of(config), machine)
+        verilog = with_table(verilog or verilog_of(config), machine)
     hazards = Hazards(rng, config, known_table)
     cases = []
     for number in range(programs):
