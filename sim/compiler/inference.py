@@ -1,21 +1,16 @@
 """The program of a network, from its graph: a step without state."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region, WeightFormat
-
 from ..golden.arithmetic import bfloat16
 from .codegen.constants import Constants
-from .codegen.dead_stores import scratch_vectors
-from .image import Code, encoded, packed_tiles, program_of
 from .lowering.network import network_of
 from .order.search import Order, emitted_again, lowered_step, search
-from .program import cost_of
-from .step_program import region_sizes, step_tensors
+from .step_program import code_of, program_of_code
 
 __all__ = ["NetworkMemory", "Network"]
 
@@ -76,7 +71,7 @@ class Network:
     """
 
     def __init__(self, graph, variant, config, batch):
-        self.graph, self.config, self.batch = graph, config, batch
+        self.graph, self.config = graph, config
         self.lowered = lowered_step(network_of(variant), config, batch)
         self.memory = NetworkMemory(graph, self.lowered)
         self.constants = Constants(self.lowered)
@@ -87,26 +82,17 @@ class Network:
 
     def code(self, schedule):
         """Returns the :class:`.Code` of a schedule."""
-        config, lowered = self.config, self.lowered
-        image, blocks, ops = packed_tiles(schedule.ops, schedule.image, self.constants.weights, config)
-        stored = sum(WeightFormat(code).vectors(config.n, count) for count, code in blocks)
-        vectors = lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + stored
-        cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
-        plans = tuple(schedule.plans.get(stage.name, "") for stage in self.graph.stages)
-        order = astuple(schedule.order)
-        scratch = scratch_vectors(schedule.ops, lowered, config)
-        return Code(encoded(ops, config), image, blocks, schedule.places, order, plans, cost, scratch)
+        names = [stage.name for stage in self.graph.stages]
+        return code_of(schedule, self.lowered, self.constants, self.config, names)
 
     def program(self, code, ops=()):
         """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`. `ops` are its instructions if they are known."""
         emit = partial(self._emit, code)
         if 0 < len(ops) <= _KEPT:
             emit = partial(tuple, self._numbered(ops))
-        macs = sum(map(self.graph.macs, self.graph.stages))
-        others = {"batch": self.batch, "useful_macs": self.batch * macs, "memory": self.memory, "plan": code.plans}
-        others |= {"tensors": step_tensors(self.lowered, self.constants, self.config, 1), "emit": emit}
-        constants = self.constants.pack(code.image, code.blocks)
-        return program_of(code.words, code.cost, constants, region_sizes(self.lowered, code.scratch), self.config, **others)
+        macs = self.lowered.geometry.batch * sum(map(self.graph.macs, self.graph.stages))
+        others = {"useful_macs": macs, "memory": self.memory, "plan": code.plans, "emit": emit}
+        return program_of_code(code, self.lowered, self.constants, self.config, **others)
 
     def _emit(self, code):
         starts, *others = code.order

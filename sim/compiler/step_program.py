@@ -1,40 +1,47 @@
-"""The program of a training step."""
+"""The program of a training step or a network, from a schedule."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
+from amaranth_tpu.hw.spec.isa import Region, WeightFormat
 
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.steps import segments_of, whole_of_segments
 from .codegen.dead_stores import scratch_vectors
 from .host_tensors import HostTensor, host_tensor
-from .image import encoded, packed_tiles, program_of
+from .image import Code, encoded, packed_tiles, program_of
 from .passes.ungrouping import packed, unpacked
 from .program import cost_of, factor
 
-__all__ = ["make_step_program", "region_sizes", "step_tensors"]
+__all__ = ["code_of", "make_step_program", "program_of_code"]
 
 
 def make_step_program(lowered, constants, config, cores, schedule):
     """Returns the :class:`sim.compiler.program.Program` of a step with the instructions of a :class:`.Schedule`. Its `memory` is
-    `lowered`, and its tensors are from :func:`step_tensors`."""
-    batch, tensors = lowered.geometry.batch, step_tensors(lowered, constants, config, cores)
-    others = {"batch": batch, "cores": cores, "useful_macs": batch * _useful_macs(lowered.given), "memory": lowered}
-    others |= {"tensors": tensors, "emit": partial(tuple, schedule.ops)}
-    cost = cost_of(schedule.ops, config, schedule.cycles)
+    `lowered`."""
+    others = {"useful_macs": lowered.geometry.batch * _useful_macs(lowered.given), "emit": partial(tuple, schedule.ops)}
+    code = code_of(schedule, lowered, constants, config)
+    return program_of_code(code, lowered, constants, config, cores, memory=lowered, **others)
+
+
+def code_of(schedule, lowered, constants, config, names=()):
+    """Returns the :class:`.Code` of a :class:`.Schedule`, with the jobs of the stages `names`."""
     image, blocks, ops = packed_tiles(schedule.ops, schedule.image, constants.weights, config)
-    words, constants = encoded(ops, config), constants.pack(image, blocks)
-    sizes = region_sizes(lowered, scratch_vectors(schedule.ops, lowered, config))
-    return program_of(words, cost, constants, sizes, config, **others)
+    stored = sum(WeightFormat(code).vectors(config.n, count) for count, code in blocks)
+    vectors = 0 if lowered.step.state else lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + stored
+    cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
+    plans, scratch = tuple(schedule.plans.get(name, "") for name in names), scratch_vectors(schedule.ops, lowered, config)
+    return Code(encoded(ops, config), image, blocks, schedule.places, astuple(schedule.order), plans, cost, scratch)
 
 
-def region_sizes(lowered, scratch):
-    """Returns the vectors of each region except MODEL."""
-    return {region: size for region, size in lowered.sizes.items() if region is not Region.MODEL} | {Region.SCRATCH: scratch}
+def program_of_code(code, lowered, constants, config, cores=1, **others):
+    """Returns the :class:`sim.compiler.program.Program` of a :class:`.Code`. Its tensors are from :func:`step_tensors`."""
+    sizes = lowered.sizes | {Region.SCRATCH: code.scratch}
+    others |= {"batch": lowered.geometry.batch, "cores": cores, "tensors": step_tensors(lowered, constants, config, cores)}
+    return program_of(code.words, code.cost, constants.pack(code.image, code.blocks), sizes, config, **others)
 
 
 def step_tensors(lowered, constants, config, cores):

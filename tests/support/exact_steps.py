@@ -9,7 +9,7 @@ import numpy as np
 from amaranth_tpu.sim.autodiff import norms, stages
 from amaranth_tpu.sim.functions.functions import RELU
 
-__all__ = ["exact_constants", "operands_of", "run_exact", "run_stages"]
+__all__ = ["exact_constants", "run_exact", "run_stages"]
 
 
 @contextmanager
@@ -39,11 +39,6 @@ def _added(step, term, values, size, shape):
         matrix = _rows(weights).swapaxes(1, 2) if term.swapped else _rows(weights)
         product = _rows(source) @ matrix
     return product.reshape(len(product), *shape)
-
-
-def operands_of(stage):
-    names = [name for term in stage.terms for name in (term.source, term.weights)]
-    return names + [name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name]
 
 
 def run_exact(step, values):

@@ -42,7 +42,7 @@ class Grouping:
     def add_all(self):
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
         stages = _needed(self.step)
-        only = {stage.start for stage in stages} - {name for stage in stages for name in _reads(replace(stage, start=None))}
+        only = {stage.start for stage in stages} - {name for stage in stages for name in replace(stage, start=None).operands}
         only -= {*self.step.state.values()} | self.lowered.exchanged
         for stage in stages:
             if stage.ring == "all_gather":
@@ -106,7 +106,7 @@ class Grouping:
         beside = {name for name in (stage.times, stage.select and stage.select.tensor) if name}
         if stage.start in self.wide:
             number, phase = self.wide[stage.start]
-            phases, operands = self.lowered.sums[number].phases, _reads(stage) - beside - {stage.start}
+            phases, operands = self.lowered.sums[number].phases, {*stage.operands} - beside - {stage.start}
             if not self._are_ready(operands, number, False) or not self._are_ready(beside, number, True):
                 if self.plain.get(stage.sums):
                     return None
@@ -127,15 +127,10 @@ class Grouping:
         return all(self.made.get(name, -1) < number + same for name in names)
 
 
-def _reads(stage):
-    names = {name for term in stage.terms for name in (term.source, term.weights)}
-    return names | {name for name in (stage.start, stage.times, stage.select and stage.select.tensor) if name}
-
-
 def _needed(step):
     wanted, found = {*step.state.values(), *step.outputs}, []
     for stage in reversed(step.stages):
         if stage.output in wanted:
             found.append(stage)
-            wanted |= _reads(stage)
+            wanted.update(stage.operands)
     return found[::-1]

@@ -73,8 +73,7 @@ def fold(step, n):
         terms = tuple(_term(made, folds, stage, term, chosen, family) for term in stage.terms)
         made.stages.append(replace(stage, size=size, terms=terms))
     made.parameters = {name: _parameter(one, name in family) for name, one in step.parameters.items()}
-    read = {name for stage in made.stages for term in stage.terms for name in (term.source, term.weights)}
-    read |= {stage.times for stage in made.stages}
+    read = {name for stage in made.stages for name in stage.operands}
     inputs = {name: [(name, None, None)] if name in read else [] for name in step.inputs}
     for (source, *_), entry in folds.items():
         inputs[source].append(entry)

@@ -38,16 +38,11 @@ def _pair(folded, weights):
     families = family_of(step, {weights}), family_of(step, {bias})
     chains = [[stage for stage in step.stages if stage.output in family] for family in families]
     others = [stage for stage in step.stages if not any(stage in chain for chain in chains)]
-    beside = {name for stage in others for name in _reads(stage)} & (families[0] | families[1])
+    beside = {name for stage in others for name in stage.operands} & (families[0] | families[1])
     if families[0] & families[1] or beside != {weights, bias} or [one for one in others if one.start == bias] != readers:
         return None
     names = _matched(step, chains, used[0].source)
     return names and (weights, bias, names)
-
-
-def _reads(stage):
-    terms = {name for term in stage.terms for name in (term.source, term.weights)}
-    return terms | {stage.start, stage.times, stage.select and stage.select.tensor}
 
 
 def _matched(step, chains, source):

@@ -9,7 +9,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.ir.optimizers import Sgd
-from exact_steps import exact_constants, operands_of, run_exact, run_stages
+from exact_steps import exact_constants, run_exact, run_stages
 from graph_steps import inputs_of
 from step_networks import first_slots, transformer
 from step_reference import gradient_errors
@@ -65,7 +65,7 @@ def test_rounding_of_each_stage(rng):
     operands."""
     exact, values, _ = _on_the_core(rng)
     for stage in exact.stages:
-        made = {*operands_of(stage)} - {*exact.constants}
+        made = {*stage.operands} - {*exact.constants}
         if stage.output not in values or not made <= {*values}:  # of parameters' updates, not all results are kept
             continue
         wanted = run_stages(exact, [stage], {name: values[name] for name in made})[stage.output]
