@@ -11,7 +11,7 @@ from amaranth_tpu.sim.compiler.passes.pipeline import MAPPING
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.stage import Tensor, span
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 __all__ = ["NETWORKS", "network", "turn_all"]
 
@@ -50,7 +50,7 @@ def network(rng, height, width, channels, layers, kernel=3):
         add(GivenTerm(tensors[-1].name, random_values(rng, (1, 1, have.channels, outputs), 0.3)), size)
     have = tensors[-1]
     add(GivenTerm(have.name, random_values(rng, (have.height, have.width, have.channels, 3), 0.2)), (1, 1))
-    return built("g", {one.name: one for one in tensors}, "x", tensors[-1].name, tuple(stages))
+    return linked("g", tensors[0], stages)
 
 
 def turn_all(monkeypatch, graph, n, batch):

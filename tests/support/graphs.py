@@ -15,7 +15,7 @@ from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from second_network import run_stages
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 __all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
 
@@ -68,8 +68,8 @@ def _joined(random, source, term, size, channels):
 def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=True, functions=(NONE, RELU)):
     """Returns a random chain of stages with branches that are summed, ending in a dense layer. If `split`, two stages may write
     halves of one tensor."""
-    source = Tensor("x", int(random.integers(1, channels)), int(random.integers(1, size)), int(random.integers(1, size)))
-    tensors, made = {source.name: source}, []
+    x = source = Tensor("x", int(random.integers(1, channels)), int(random.integers(1, size)), int(random.integers(1, size)))
+    made = []
     for number in range(stages):
         outputs = int(random.integers(1, channels)) * (4 if random.random() < 0.2 else 1)
         term, area = _convolution(random, source, outputs)
@@ -92,12 +92,11 @@ def random_graph(random, *, stages=3, channels=9, size=9, pooling=True, split=Tr
         else:
             made.append(GivenStage(name, terms=terms, size=area, pool=pool, **common))
             area = made[-1].result_size
-        source = tensors[name] = Tensor(name, outputs, *area)
+        source = Tensor(name, outputs, *area)
     outputs = int(random.integers(1, 2 * channels))
     weights = random_values(random, (source.height, source.width, source.channels, outputs), 0.2)
-    tensors["y"] = Tensor("y", outputs)
     made.append(GivenStage("dense", "y", (GivenTerm(source.name, weights),), bias=random.normal(size=outputs).astype(np.float32)))
-    return built("random", tensors, "x", "y", tuple(made))
+    return linked("random", x, made)
 
 
 def execute(program, config, samples, random):

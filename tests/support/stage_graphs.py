@@ -6,9 +6,9 @@ import numpy as np
 
 from amaranth_tpu.sim.functions.functions import NONE, Function
 from amaranth_tpu.sim.ir.graph import Graph
-from amaranth_tpu.sim.ir.stage import Pool, Stage, Term
+from amaranth_tpu.sim.ir.stage import Pool, Stage, Tensor, Term
 
-__all__ = ["GivenStage", "GivenTerm", "built"]
+__all__ = ["GivenStage", "GivenTerm", "linked"]
 
 
 @dataclass
@@ -52,30 +52,30 @@ class GivenStage:
         return self.pool.size if self.pool else self.size
 
 
+def linked(name, entry, stages, others=(), **facts):
+    """Returns the graph of stages with the input `entry`, a :class:`.Tensor`. Tensors that are not among `others` are as large as
+    the stages that write them."""
+    given, output = {one.name: one for one in (entry, *others)}, stages[-1].output
+    graph = Graph(name, given, tuple(feed.tensor for feed in facts.get("feeds", ())) or (entry.name,), output, **facts)
+    for one in stages:
+        parts = [part for part in stages if part.output == one.output]
+        size = (max(part.origin[axis] + part.result_size[axis] for part in parts) for axis in (0, 1))
+        is_wide = one.output == output and not any(part.times for part in parts)
+        made = given.setdefault(one.output, Tensor(one.output, one.channels, *size))
+        given[one.output] = replace(made, wide=is_wide)
+        several, terms = sum(not (term.fixed or term.data) for term in one.terms) > 1, []
+        for place, term in enumerate(one.terms):
+            kind = f"factors{place}" if term.fixed else f"weights{place}" * several or "weights"
+            terms.append(_term(graph, term, f"{one.name}.{kind}"))
+        bias = one.bias if one.bias is None or one.bias.ndim == 3 else one.bias[None, None]
+        start = None if bias is None else graph.constant(f"{one.name}.bias", bias)
+        fields = {"function": one.function, "softmax": one.softmax, "times": one.times, "name": one.name, "title": one.title}
+        graph.stages.append(Stage(one.output, tuple(terms), one.size, start, one.pool, origin=one.origin, **fields))
+    return graph
+
+
 def _term(graph, one, name):
     if one.data:
         return Term(one.source, one.data, swapped=not one.rows)
     windows = {"stride": one.stride, "dilation": one.dilation, "padding": one.padding, "groups": one.groups}
     return graph.term(one.source, name, one.weights, **windows, fixed=one.fixed, sparse=one.sparse)
-
-
-def built(name, tensors, entry, output, stages, **facts):
-    """Returns the graph of stages. `tensors` are by name. Default inputs: `entry`."""
-    inputs = tuple(feed.tensor for feed in facts.get("feeds", ())) or (entry,)
-    graph = Graph(name, dict(tensors), inputs, output, **facts)
-    if not any(one.times for one in stages if one.output == output):
-        graph.tensors[output] = replace(graph.tensors[output], wide=True)
-    for one in stages:
-        several = sum(not (term.fixed or term.data) for term in one.terms) > 1
-        kinds = [
-            f"factors{place}" if term.fixed else f"weights{place}" * several or "weights" for place, term in enumerate(one.terms)
-        ]
-        terms = tuple(_term(graph, term, f"{one.name}.{kind}") for term, kind in zip(one.terms, kinds))
-        start = (
-            None
-            if one.bias is None
-            else graph.constant(f"{one.name}.bias", one.bias if one.bias.ndim == 3 else one.bias[None, None])
-        )
-        fields = {"function": one.function, "softmax": one.softmax, "times": one.times, "name": one.name}
-        graph.stages.append(Stage(one.output, terms, one.size, start, one.pool, origin=one.origin, title=one.title, **fields))
-    return graph

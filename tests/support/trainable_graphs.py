@@ -6,7 +6,7 @@ from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 __all__ = ["random_trainable_graph", "KINDS", "TABLES"]
 
@@ -73,13 +73,12 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         Probability that a stage's function is one of :data:`TABLES` instead of ReLU.
     """
     draw = random.integers
-    source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))
-    tensors, made = {source.name: source}, []
+    x = source = Tensor("x", int(draw(1, channels)), *(int(draw(2, size)) if kinds else 1 for _ in range(2)))
+    made = []
 
     def add(stage):
         made.append(stage)
-        tensors[stage.output] = Tensor(stage.output, stage.channels, *stage.result_size)
-        return tensors[stage.output]
+        return Tensor(stage.output, stage.channels, *stage.result_size)
 
     def rectifier():
         return TABLES[int(draw(len(TABLES)))] if tables and random.random() < tables else RELU
@@ -117,4 +116,4 @@ def random_trainable_graph(random, *, stages=3, channels=9, size=8, classes=None
         last = number == len(widths) - 1
         function = NONE if last else rectifier()
         source = add(GivenStage(f"dense{number}", "y" if last else f"d{number}", (term,), bias=bias, function=function))
-    return built("random", tensors, "x", "y", tuple(made), softmax=True)
+    return linked("random", x, made, softmax=True)

@@ -13,7 +13,7 @@ from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.training import initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 __all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps", "selections"]
 
@@ -36,18 +36,17 @@ def convolutions(rng, channels, size=28, classes=10, hidden=128):
     def bias(count):
         return rng.normal(0, 0.1, count).astype(np.float32)
 
-    tensors, stages, source = {"x": Tensor("x", 1, size, size)}, [], Tensor("x", 1, size, size)
+    stages, source = [], Tensor("x", 1, size, size)
     for number, count in enumerate(channels):
         sums, name = source.height - 2, f"a{number}"
         term = GivenTerm(source.name, weights(3, 3, source.channels, count))
         pool = Pool((2, 2), (sums // 2, sums // 2), (2, 2))
         stages.append(GivenStage(f"conv{number}", name, (term,), (sums, sums), bias(count), pool, RELU))
-        tensors[name] = source = Tensor(name, count, sums // 2, sums // 2)
+        source = Tensor(name, count, sums // 2, sums // 2)
     dense = GivenTerm(source.name, weights(source.height, source.width, source.channels, hidden))
     stages.append(GivenStage("dense0", "d", (dense,), bias=bias(hidden), function=RELU))
     stages.append(GivenStage("dense1", "y", (GivenTerm("d", weights(1, 1, hidden, classes)),), bias=bias(classes)))
-    tensors |= {"d": Tensor("d", hidden), "y": Tensor("y", classes)}
-    return built("a", tensors, "x", "y", tuple(stages), softmax=True)
+    return linked("a", Tensor("x", 1, size, size), stages, softmax=True)
 
 
 def with_function(graph, function):

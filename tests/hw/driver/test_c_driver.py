@@ -19,7 +19,7 @@ from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from c_driver import BASE, ERRORS, SOURCES, Counters, Session, build_library, host_of
 from graphs import random_graph
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 CONFIG = Config(n=4, unified_buffer_depth=256, accumulator_depth=64)
 LIMIT = 50
@@ -93,9 +93,8 @@ def test_bfloat16_results(rng, tmp_path):
     def term(source, inputs):
         return GivenTerm(source, rng.normal(size=(1, 1, inputs, 6)).astype(bfloat16))
 
-    tensors = {t.name: t for t in (Tensor("x", 7), Tensor("h", 6), Tensor("y", 6))}
     stages = GivenStage("one", "h", (term("x", 7),)), GivenStage("two", "y", (term("x", 7),), times="h")
-    graph = built("product", tensors, "x", "y", stages, output_order=rng.permutation(6))
+    graph = linked("product", Tensor("x", 7), stages, output_order=rng.permutation(6))
     host = host_of(graph, CONFIG, rng.normal(size=(2, 7)).astype(np.float32), tmp_path)
     assert host.bundle.model.output_bits == 16
     host.pack(host.bundle.samples)
@@ -169,11 +168,10 @@ def test_program_for_another_bus_width_is_refused(host, compiled, there, error, 
 def test_missing_features_are_refused(rng, tmp_path):
     """The C driver refuses a core without a feature that the network uses (pooling, function table), and accepts one without the
     others."""
-    tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
     conv = GivenTerm("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
     point = GivenTerm("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
     first = GivenStage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)))
-    graph = built("features", tensors, "x", "y", (first, GivenStage("two", "y", (point,), (2, 2), function=Function("tanh"))))
+    graph = linked("features", Tensor("x", 1, 6, 6), (first, GivenStage("two", "y", (point,), (2, 2), function=Function("tanh"))))
     host = host_of(graph, CONFIG, rng.normal(size=(1, 36)).astype(np.float32), tmp_path)
     assert host.bundle.model.needs.features == 0xFF01
     refused = [({"pooling": False}, "CONFIGURATION"), ({"table_lanes": 0}, "CONFIGURATION")]

@@ -14,7 +14,7 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from c_driver import ERRORS, SOURCES, host_of, objects_of
 from core_runs import FULL, MEMORY
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 pytestmark = pytest.mark.slow
 BENCH = SOURCES.parents[1] / "tests" / "support" / "c_driver_bench.cpp"
@@ -25,11 +25,10 @@ def bench(tmp_path_factory):
     """Builds the simulation of driver and core. Returns the program and a folder with the image and test vectors of a network
     with windows, pooling and tanh."""
     rng, folder = np.random.default_rng(11), tmp_path_factory.mktemp("rtl")
-    tensors = {t.name: t for t in (Tensor("x", 1, 6, 6), Tensor("h", 3, 2, 2), Tensor("y", 3, 2, 2))}
     conv = GivenTerm("x", rng.normal(size=(3, 3, 1, 3)).astype(bfloat16))
     point = GivenTerm("h", rng.normal(size=(1, 1, 3, 3)).astype(bfloat16))
     first = GivenStage("one", "h", (conv,), (4, 4), pool=Pool((2, 2), (2, 2), (2, 2)), function=Function("tanh"))
-    graph = built("features", tensors, "x", "y", (first, GivenStage("two", "y", (point,), (2, 2))))
+    graph = linked("features", Tensor("x", 1, 6, 6), (first, GivenStage("two", "y", (point,), (2, 2))))
     host = host_of(graph, FULL, rng.normal(size=(2, 36)).astype(np.float32), folder)
     for name, data in host.bundle.files.items():
         (folder / name).write_bytes(data)

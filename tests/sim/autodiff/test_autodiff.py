@@ -13,7 +13,7 @@ from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 
 def test_the_default_network():
@@ -42,8 +42,7 @@ def test_shipped_networks(name, shapes):
 def test_stages_before_the_first_parameter_have_no_gradient(rng):
     first = GivenStage("scale", "s", (GivenTerm("x", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True),))
     second = GivenStage("dense", "y", (GivenTerm("s", random_values(rng, (1, 1, 4, 3))),))
-    tensors = {"x": Tensor("x", 4), "s": Tensor("s", 4), "y": Tensor("y", 3)}
-    found = differentiate(built("g", tensors, "x", "y", (first, second)))
+    found = differentiate(linked("g", Tensor("x", 4), (first, second)))
     assert found.differentiated == (1,) and len(found.parameters) == 1
 
 
@@ -53,8 +52,7 @@ def _network(rng, **changes):
     stage = GivenStage("conv", "c", (term,), changes.pop("size", (4, 4)), title="operator Conv, node 'first'", **changes)
     size = stage.result_size
     dense = GivenStage("dense", "y", (GivenTerm("c", random_values(rng, (*size, 4, 3))),))
-    tensors = {"x": Tensor("x", 2, 9, 9), "c": Tensor("c", 4, *size), "y": Tensor("y", 3)}
-    return built("g", tensors, "x", "y", (stage, dense))
+    return linked("g", Tensor("x", 2, 9, 9), (stage, dense))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +88,7 @@ def _in_parts(rng, **changes):
         replace(first, name="second", origin=(0, 1)),
         GivenStage("last", "y", (GivenTerm("t", random_values(rng, (1, 2, 4, 3))),)),
     )
-    tensors = Tensor("x", 3), Tensor("d", 4), Tensor("t", 4, 1, 2), Tensor("y", 3)
-    return built("g", {one.name: one for one in tensors}, "x", "y", stages)
+    return linked("g", Tensor("x", 3), stages)
 
 
 def test_refusals_of_parts(rng):
@@ -140,6 +137,6 @@ def test_the_end_of_the_network(rng):
 def test_one_result_is_refused(rng):
     """A network with a single output is refused, because the Softmax of one number is always 1: loss 0 and accuracy 100 %."""
     dense = GivenStage("dense", "y", (GivenTerm("x", random_values(rng, (1, 1, 4, 1))),), title="operator Gemm 'last'")
-    graph = built("g", {"x": Tensor("x", 4), "y": Tensor("y", 1)}, "x", "y", (dense,))
+    graph = linked("g", Tensor("x", 4), (dense,))
     with pytest.raises(ModelError, match="operator Gemm 'last': has one result, whose Softmax is always 1"):
         differentiate(graph)

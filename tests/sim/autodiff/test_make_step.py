@@ -17,7 +17,7 @@ from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Norm, Pool, Select, Stage, Tensor, Term
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 
 def _graph(rng):
@@ -34,9 +34,7 @@ def _graph(rng):
         GivenStage("right", "c", (term("a", 2, 2, 3, 4),)),
         GivenStage("last", "y", (term("b", 1, 1, 4, 5), term("c", 1, 1, 4, 5))),
     )
-    tensors = Tensor("x", 2, 8, 8), Tensor("a", 3, 2, 2), Tensor("b", 4), Tensor("c", 4), Tensor("y", 5)
-    tensors = {one.name: one for one in tensors}
-    return built("g", tensors, "x", "y", stages)
+    return linked("g", Tensor("x", 2, 8, 8), stages)
 
 
 def _step(rng, optimizer, masked=(), cores=1):

@@ -12,7 +12,7 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, execute, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 
 
@@ -22,15 +22,11 @@ def _stage(rng, name, source, output, channels=(3, 3), kernel=(1, 1), **options)
     )
 
 
-def _tensors(**sizes):
-    return {name: Tensor(name, 3, *size) for name, size in sizes.items()}
-
-
 def test_unused_tensor_of_one_position(rng):
     """A network with an unused tensor of one position compiles and matches the golden model bit for bit, although nothing writes
     that tensor."""
-    tensors = _tensors(x=(4, 4), y=(4, 4), unused=(1, 1))
-    check(built("g", tensors, "x", "y", (_stage(rng, "c", "x", "y", size=(4, 4)),)), Config(n=4), 3, rng)
+    stages = (_stage(rng, "c", "x", "y", size=(4, 4)),)
+    check(linked("g", Tensor("x", 3, 4, 4), stages, [Tensor("unused", 3)]), Config(n=4), 3, rng)
 
 
 @pytest.mark.parametrize("batch", [1, 5, *slow(22, 50)])
@@ -38,16 +34,13 @@ def test_sums_and_products_of_dense_branches(rng, batch):
     """Branches of dense layers, joined by sums and products, match the golden model bit for bit whether or not their tensors fit
     the unified buffer together."""
     sizes = {"x": 9, "a": 21, "b": 21, "c": 21, "y": 5}
-    tensors = {name: Tensor(name, channels) for name, channels in sizes.items()}
 
     def term(source, output):
         return GivenTerm(source, random_values(rng, (1, 1, sizes[source], sizes[output]), 0.3))
 
-    graph = built(
+    graph = linked(
         "g",
-        tensors,
-        "x",
-        "y",
+        Tensor("x", 9),
         (
             GivenStage("a", "a", (term("x", "a"),), function=RELU),
             GivenStage("b", "b", (term("a", "b"), term("x", "b"))),
@@ -73,12 +66,9 @@ def test_offsets_of_results(rng):
     """`output_offset` returns the byte offset of each result in host memory, for one position, for several, and in another
     order."""
     chain = dense_chain("g", [("only", random_values(rng, (5, 9)), None, "none")])
-    tensors = {"x": Tensor("x", 3, 4, 2), "y": Tensor("y", 6, 4, 2)}
-    conv = built(
+    conv = linked(
         "g",
-        tensors,
-        "x",
-        "y",
+        Tensor("x", 3, 4, 2),
         (GivenStage("c", "y", (GivenTerm("x", random_values(rng, (1, 1, 3, 6))),), (4, 2)),),
         output_order=rng.permutation(48),
     )

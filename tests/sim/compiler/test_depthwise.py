@@ -13,7 +13,7 @@ from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.stage import Tensor
 from depthwise_networks import NETWORKS, network, turn_all
 from graphs import check, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
 FAST = ("one vector", "no padding", "rows in blocks", "a last row that is not full, without padding")
@@ -40,8 +40,7 @@ def test_windows_that_see_only_padding(rng, monkeypatch):
     )
     terms = enumerate([first, depthwise, *others])
     stages = [GivenStage(f"t{i}", f"t{i}", (term,), (1, 4), rng.normal(size=4).astype(np.float32)) for i, term in terms]
-    tensors = {name: Tensor(name, channels, 1, 4) for name, channels in (("x", 2), *((one.name, 4) for one in stages))}
-    graph = built("g", tensors, "x", "t3", tuple(stages))
+    graph = linked("g", Tensor("x", 2, 1, 4), stages)
     turn_all(monkeypatch, graph, 4, 3)
     check(graph, Config(n=4, transpose=True), 3, rng, samples=3)
 

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import Tensor, Term
 from graph_steps import run_on_model
 from graphs import check, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from step_networks import Builder
 from suites import slow
 
@@ -31,7 +31,6 @@ def _product(rng, size, channels, reads_again, is_product):
 
     With `reads_again`, y reads s too. With `is_product`, s is a product, which may be -0, and b is the output.
     """
-    sizes = {"x": 3, "a": channels, "p": 1, "s": 1, "b": channels, "y": 7}
     made = {"times": "p"} if is_product else {"function": Function("tanh")}
     stages = [
         GivenStage("a", "a", (_dense(rng, "x", 3, channels),), size),
@@ -42,8 +41,7 @@ def _product(rng, size, channels, reads_again, is_product):
     ]
     output = "b" if is_product else "y"
     stages = [stage for stage in stages if output == "y" or stage.output != "y"]
-    tensors = {name: Tensor(name, sizes[name], *size) for name in ("x", *(stage.output for stage in stages))}
-    return built("g", tensors, "x", output, tuple(stages))
+    return linked("g", Tensor("x", 3, *size), stages)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,6 @@ def test_a_factor_with_one_channel_multiplies_all_channels(rng, size, reads_agai
 @pytest.mark.parametrize("size,channels", [((3, 5), 9), *slow(((1, 6), 3), ((4, 1), 8))])
 def test_a_term_of_stride_0_reads_one_position_everywhere(rng, size, channels):
     """x -> a, m of one position; b = a + m; c repeats m; y is a dense layer of b, c and m."""
-    shapes = {"x": (3, *size), "m": (channels, 1, 1), "y": (4, *size)} | {name: (channels, *size) for name in "abc"}
     mean = GivenTerm("a", random_values(rng, (*size, 1, channels), 0.2), groups=channels)
     spread = GivenTerm("m", random_values(rng, (1, 1, 1, channels)), stride=(0, 0), groups=channels)
     stages = [
@@ -72,8 +69,7 @@ def test_a_term_of_stride_0_reads_one_position_everywhere(rng, size, channels):
             "y", "y", (*(_dense(rng, name, channels, 4) for name in "bc"), _dense(rng, "m", channels, 4, stride=(0, 0))), size
         ),
     ]
-    tensors = {name: Tensor(name, *shape) for name, shape in shapes.items()}
-    check(built("g", tensors, "x", "y", tuple(stages)), CORE, 2, rng)
+    check(linked("g", Tensor("x", 3, *size), stages), CORE, 2, rng)
 
 
 @pytest.mark.parametrize("reads_again", [False, True])

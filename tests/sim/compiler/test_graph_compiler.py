@@ -13,7 +13,7 @@ from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import check, random_graph, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 
 FULL = {"table_lanes": 2}
@@ -47,13 +47,10 @@ def test_without_pooling_hardware(rng):
 
 
 def _stage_graph(random, width=6, channels=5, **stage):
-    tensors = {t.name: t for t in (Tensor("x", 3, 4, width), Tensor("h", channels, 4, width), Tensor("y", channels, 4, width))}
     one = np.eye(channels, dtype=np.float32).astype(bfloat16).reshape(1, 1, channels, channels)
-    return built(
+    return linked(
         "g",
-        tensors,
-        "x",
-        "y",
+        Tensor("x", 3, 4, width),
         (
             GivenStage(
                 "first", "h", (GivenTerm("x", random_values(random, (3, 3, 3, channels), 0.4), padding=(1, 1)),), (4, width)
@@ -82,13 +79,10 @@ def test_product(rng):
 
 @pytest.mark.parametrize("window,stride,padding,size", [((9, 12), (1, 1), (0, 0), (1, 1)), ((7, 8), (2, 3), (3, 2), (4, 3))])
 def test_windows_larger_than_the_accumulators(window, stride, padding, size, rng):
-    tensors = {t.name: t for t in (Tensor("x", 3, 9, 12), Tensor("h", 5, *size), Tensor("y", 5, *size))}
     one = np.eye(5, dtype=np.float32).astype(bfloat16).reshape(1, 1, 5, 5)
-    graph = built(
+    graph = linked(
         "g",
-        tensors,
-        "x",
-        "y",
+        Tensor("x", 3, 9, 12),
         (
             GivenStage(
                 "first",
@@ -112,7 +106,7 @@ def test_stages_write_parts_of_a_tensor_of_one_channel(n, rng):
         GivenStage(f"y.{x}", "y", (GivenTerm("x", random_values(rng, (1, 1, 1, 1)), padding=(0, -x)),), (1, 1), origin=(0, x))
         for x in range(3)
     ]
-    graph = built("positions", {"x": Tensor("x", 1, 1, 3), "y": Tensor("y", 1, 1, 3)}, "x", "y", tuple(stages))
+    graph = linked("positions", Tensor("x", 1, 1, 3), stages)
     check(graph, Config(n=n), 3, rng)
 
 
@@ -120,19 +114,18 @@ def test_convolutions_of_the_same_tensor():
     """Two convolutions that read the same tensor match the golden model bit for bit, although their weights are first needed
     alternately."""
     random = np.random.default_rng(13)
-    tensors = {name: Tensor(name, channels, 6, 6) for name, channels in (("x", 4), ("a", 9), ("b", 9), ("c", 9), ("y", 9))}
     one = np.eye(9, dtype=np.float32).astype(bfloat16).reshape(1, 1, 9, 9)
     stages = [
         GivenStage(
             name,
             name,
-            (GivenTerm(source, random_values(random, (3, 3, tensors[source].channels, 9), 0.3), padding=(1, 1)),),
+            (GivenTerm(source, random_values(random, (3, 3, 4 if source == "x" else 9, 9), 0.3), padding=(1, 1)),),
             (6, 6),
         )
         for name, source in (("a", "x"), ("b", "a"), ("c", "a"))
     ]
     stages.append(GivenStage("y", "y", (GivenTerm("b", one), GivenTerm("c", one)), (6, 6)))
-    check(built("g", tensors, "x", "y", tuple(stages)), Config(n=4), 4, random)
+    check(linked("g", Tensor("x", 4, 6, 6), stages), Config(n=4), 4, random)
 
 
 def test_rows_of_results_that_do_not_follow_each_other(monkeypatch, rng):
@@ -148,14 +141,13 @@ def test_rows_of_results_that_do_not_follow_each_other(monkeypatch, rng):
 def test_images_of_many_channels_do_not_fit_together(rng):
     """The images of 6 tiles of channels have 180 rows for one line of sums. They are loaded again for each kernel position."""
     sizes = {"x": 3, "a": 24, "y": 5}
-    tensors = {name: Tensor(name, channels, 6, 8) for name, channels in sizes.items()}
     stages = [
         GivenStage(
             to, to, (GivenTerm(source, random_values(rng, (3, 3, sizes[source], sizes[to]), 0.3), padding=(1, 1)),), (6, 8)
         )
         for source, to in (("x", "a"), ("a", "y"))
     ]
-    check(built("g", tensors, "x", "y", tuple(stages)), Config(n=4, unified_buffer_depth=64), 2, rng)
+    check(linked("g", Tensor("x", sizes["x"], 6, 8), stages), Config(n=4, unified_buffer_depth=64), 2, rng)
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])
@@ -184,9 +176,8 @@ def test_a_core_that_lacks_something(graph, config, says, rng):
 
 
 def test_what_does_not_fit_names_the_parameter(rng):
-    tensors = {"x": Tensor("x", 64, 1, 1), "y": Tensor("y", 64, 1, 1)}
-    graph = built(
-        "g", tensors, "x", "y", (GivenStage("big", "y", (GivenTerm("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),)
+    graph = linked(
+        "g", Tensor("x", 64, 1, 1), (GivenStage("big", "y", (GivenTerm("x", random_values(rng, (3, 3, 64, 64))),), (1, 1)),)
     )
     with pytest.raises(
         CompileError, match="stage big: unified_buffer_depth = 8: its smallest tile takes .*--unified-buffer-depth"
@@ -197,8 +188,9 @@ def test_what_does_not_fit_names_the_parameter(rng):
 def test_host_folds_few_channels_into_lanes(rng):
     """With n = 8, a 3 x 3 kernel over one channel takes 2 passes per pixel instead of 9, because the host gathers its window into
     the lanes."""
-    tensors = {"x": Tensor("x", 1, 8, 8), "y": Tensor("y", 8, 6, 6)}
-    graph = built("g", tensors, "x", "y", (GivenStage("c", "y", (GivenTerm("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),))
+    graph = linked(
+        "g", Tensor("x", 1, 8, 8), (GivenStage("c", "y", (GivenTerm("x", random_values(rng, (3, 3, 1, 8))),), (6, 6)),)
+    )
     program = check(graph, Config(n=8), 2, rng)
     assert program.cost.compute_cycles == 2 * 2 * 36
 

@@ -11,7 +11,7 @@ from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_graph, random_values
 from second_network import run_stage
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 _N = 16
 
@@ -55,8 +55,7 @@ def _depthwise(rng, channels, width, padding):
     ]
     stages = [GivenStage(one.name, one.name, (term,), one.shape[:2], function=RELU) for one, term in zip(tensors[1:], terms)]
     stages.append(GivenStage("z", "z", (GivenTerm("y", random_values(rng, (6, tensors[-1].width, 16, 4))),)))
-    tensors.append(Tensor("z", 4))
-    return built("g", {one.name: one for one in tensors}, "x", "z", tuple(stages))
+    return linked("g", tensors[0], stages)
 
 
 def _passes(graph, number):

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 CORE = Config(n=4, accumulator_depth=16, unified_buffer_depth=256, transpose=True, attention=False)
 
@@ -24,25 +24,19 @@ def _weights(*shape):
     return (np.arange(np.prod(shape)) % 5 - 2).reshape(shape).astype(bfloat16)
 
 
-def _graph(tensors, stages):
-    tensors = {name: Tensor(name, *sizes) for name, sizes in tensors.items()}
-    return built("g", tensors, next(iter(tensors)), stages[-1].output, tuple(stages))
+def _graph(sizes, stages):
+    return linked("g", Tensor("x", *sizes), stages)
 
 
 def _biased():
     bias = np.array([[[1, 2], [1, 2], [3, 4]]], np.float32)
-    return _graph(
-        {"x": (2, 1, 3), "y": (2, 1, 3)},
-        [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 2)),), (1, 3), bias, title="Add")],
-    )
+    return _graph((2, 1, 3), [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 2)),), (1, 3), bias, title="Add")])
 
 
 def _pooled():
     pool = Pool((5, 5), (2, 1), (2, 2))
     stage = GivenStage("a", "p", (GivenTerm("x", _weights(1, 1, 3, 3)),), (8, 5), pool=pool, function=RELU)
-    return _graph(
-        {"x": (3, 8, 5), "p": (3, 2, 1), "y": (2,)}, [stage, GivenStage("b", "y", (GivenTerm("p", _weights(2, 1, 3, 2)),))]
-    )
+    return _graph((3, 8, 5), [stage, GivenStage("b", "y", (GivenTerm("p", _weights(2, 1, 3, 2)),))])
 
 
 def _scaled():
@@ -51,7 +45,7 @@ def _scaled():
         GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 3, 6)),), times="s"),
         GivenStage("y", "y", (GivenTerm("a", _weights(1, 1, 6, 2)),)),
     ]
-    return _graph({"x": (3,), "s": (1,), "a": (6,), "y": (2,)}, stages)
+    return _graph((3,), stages)
 
 
 def _narrow():
@@ -60,7 +54,7 @@ def _narrow():
         GivenStage("b", "y", (GivenTerm("a", _weights(1, 2, 2, 3)),), (1, 4)),
     ]
     stages[1] = replace(stages[1], terms=(replace(stages[1].terms[0], stride=(1, 2)),))
-    return _graph({"x": (4, 1, 8), "a": (2, 1, 8), "y": (3, 1, 4)}, stages)
+    return _graph((4, 1, 8), stages)
 
 
 def _depthwise():
@@ -70,7 +64,7 @@ def _depthwise():
         GivenStage("p", "p", (GivenTerm("d", _weights(1, 1, 8, 2)),), (5, 4)),
         GivenStage("y", "y", (GivenTerm("p", _weights(5, 4, 2, 3)),)),
     ]
-    return _graph({"x": (4, 5, 4), "a": (8, 5, 4), "d": (8, 5, 4), "p": (2, 5, 4), "y": (3,)}, stages)
+    return _graph((4, 5, 4), stages)
 
 
 def _unread():
@@ -78,14 +72,12 @@ def _unread():
         GivenStage("a", "a", (GivenTerm("x", _weights(1, 1, 2, 3)),), (5, 5), pool=Pool((2, 2), (2, 2), (2, 2))),
         GivenStage("b", "y", (GivenTerm("a", _weights(1, 1, 3, 2)),)),
     ]
-    return _graph({"x": (2, 5, 5), "a": (3, 2, 2), "y": (2,)}, stages)
+    return _graph((2, 5, 5), stages)
 
 
 def _wide():
     pool = Pool((1, 3), (2, 20), (1, 2))
-    return _graph(
-        {"x": (2, 2, 41), "y": (3, 2, 20)}, [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)]
-    )
+    return _graph((2, 2, 41), [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)])
 
 
 def _stages(graph):
@@ -154,7 +146,7 @@ def test_graph_after_pass(one):
 
 @pytest.mark.parametrize("one", PASSES, ids=lambda one: one.name)
 def test_pass_without_effect_returns_the_same_graph(one):
-    graph = _graph({"x": (8,), "y": (4,)}, [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 8, 4)),))])
+    graph = _graph((8,), [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 8, 4)),))])
     core = replace(CORE, attention=True)
     assert run_passes([one], graph, core, 2) == [graph]
 

@@ -17,7 +17,7 @@ from amaranth_tpu.sim.ir.stage import Tensor
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.training import Batch
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import batch_of, chain, convolutions, differences, run_steps, started_state
@@ -59,9 +59,8 @@ def test_convolutions(rng, number):
 def test_weights_of_groups_are_updated_by_all_cores(rng):
     """Cores share the updates of the dense layer. All cores update the convolution of two groups."""
     first, last = GivenTerm("x", random_values(rng, (2, 2, 3, 6)), groups=2), GivenTerm("c", random_values(rng, (3, 3, 6, 4)))
-    tensors = {one.name: one for one in (Tensor("x", 6, 4, 4), Tensor("c", 6, 3, 3), Tensor("y", 4))}
     stages = GivenStage("conv", "c", (first,), (3, 3), function=RELU), GivenStage("dense", "y", (last,))
-    program = check(built("groups", tensors, "x", "y", stages), rng, 3, Sgd(0.9))
+    program = check(linked("groups", Tensor("x", 6, 4, 4), stages), rng, 3, Sgd(0.9))
     assert modes(program) == {RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER, RingMode.ALL_REDUCE}
 
 
@@ -86,8 +85,7 @@ def test_weights_that_no_window_reads(rng):
         GivenStage("dense", "d", (GivenTerm("x", first),), bias=np.zeros(5, np.float32)),
         GivenStage("conv", "y", (GivenTerm("d", last, padding=(1, 1)),), bias=np.zeros(6, np.float32)),
     )
-    tensors = {name: Tensor(name, channels) for name, channels in (("x", 3), ("d", 5), ("y", 6))}
-    graph = built("padded", tensors, "x", "y", stages, softmax=True)
+    graph = linked("padded", Tensor("x", 3), stages, softmax=True)
     check(graph, rng, 2, Sgd(0.9))
 
 
@@ -106,8 +104,7 @@ def test_layers_of_equal_gradients(rng, optimizer):
         GivenStage("middle", "b", (GivenTerm("a", middle),), bias=np.zeros(5, np.float32)),
         GivenStage("last", "y", (GivenTerm("b", last),), bias=np.zeros(6, np.float32)),
     )
-    tensors = {name: Tensor(name, channels) for name, channels in (("x", 3), ("a", 4), ("b", 5), ("y", 6))}
-    check(built("twins", tensors, "x", "y", stages, softmax=True), rng, 2, optimizer, n=8, batch=5)
+    check(linked("twins", Tensor("x", 3), stages, softmax=True), rng, 2, optimizer, n=8, batch=5)
 
 
 @pytest.mark.parametrize("memories", [{"unified_buffer_depth": 1024}, {"accumulator_depth": 128}])

@@ -18,7 +18,7 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Stage, Tensor
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import convolutions, run_steps, selections, with_function
@@ -42,8 +42,6 @@ def test_each_kind_of_stage(rng, kind):
 @pytest.mark.parametrize("padding", [0, 1])
 def test_overlapping_averages(rng, padding):
     """AveragePool with windows of 3 x 3 and stride 2, so that a position is in up to four windows."""
-    tensors = {one.name: one for one in (Tensor("x", 3, 7, 5), Tensor("c", 5, 7, 5), Tensor("a", 5, 3 + padding, 2 + padding))}
-    tensors["y"] = Tensor("y", 4)
     ninth = np.full((3, 3, 1, 5), 1 / 9, np.float32).astype(bfloat16)
     average = GivenTerm("c", ninth, (2, 2), padding=(padding, padding), groups=5, fixed=True)
     last = GivenTerm("a", random_values(rng, (3 + padding, 2 + padding, 5, 4)))
@@ -52,7 +50,7 @@ def test_overlapping_averages(rng, padding):
         GivenStage("a", "a", (average,), (3 + padding, 2 + padding)),
         GivenStage("y", "y", (last,), (1, 1)),
     )
-    check(built("averages", tensors, "x", "y", stages), rng)
+    check(linked("averages", Tensor("x", 3, 7, 5), stages), rng)
 
 
 def test_results_named_as_their_stage(rng):
@@ -85,8 +83,7 @@ def test_a_function_of_averages(rng):
         GivenStage("mean", "m", (GivenTerm("c", share, (2, 2), groups=5, fixed=True),), (2, 2), function=Function("tanh")),
         GivenStage("dense", "y", (GivenTerm("m", outer),)),
     )
-    tensors = Tensor("x", 2, 6, 6), Tensor("c", 5, 4, 4), Tensor("m", 5, 2, 2), Tensor("y", 3)
-    check(built("g", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(linked("g", Tensor("x", 2, 6, 6), stages), rng)
 
 
 def test_convolutions_share_table_loads(rng):
@@ -131,8 +128,7 @@ def test_dense_stage_with_three_windows(rng, side):
         GivenStage("sum", "s", terms, function=RELU),
         GivenStage("dense", "y", (GivenTerm("s", random_values(rng, (1, 1, 7, 4))),)),
     )
-    tensors = {"x": Tensor("x", 3, side + 1, side + 1), "a": Tensor("a", 5, side, side), "s": Tensor("s", 7), "y": Tensor("y", 4)}
-    check(built("corner", tensors, "x", "y", stages, softmax=True), rng)
+    check(linked("corner", Tensor("x", 3, side + 1, side + 1), stages, softmax=True), rng)
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -143,8 +139,7 @@ def test_dropout_masks_ignore_cropping(rng, dense):
     middle = GivenStage("dense", "b", (GivenTerm("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
     last = GivenStage("last", "y", (GivenTerm("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
     stages = (first, middle, last) if dense else (first, last)
-    tensors = {"x": Tensor("x", 3, 3, 3), "a": Tensor("a", 5, 2, 2), "b": Tensor("b", 4), "y": Tensor("y", 3)}
-    training, dropout = differentiate(built("masks", tensors, "x", "y", stages, softmax=True)), Dropout(0.5)
+    training, dropout = differentiate(linked("masks", Tensor("x", 3, 3, 3), stages, softmax=True)), Dropout(0.5)
     assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(crop(training, None, None))) == 1 + dense
     program = compile_step(training, Sgd(0.75), CONFIG, 3, dropout)
     run_steps(program, training, Sgd(0.75), rng, dropout=dropout)
@@ -202,8 +197,7 @@ def test_one_line_of_windows_with_a_longer_stride(rng):
         GivenStage("conv", "c", (term,), (4, 9), pool=pool),
         GivenStage("dense", "y", (GivenTerm("c", random_values(rng, (1, 4, 9, 3))),)),
     )
-    tensors = Tensor("x", 3, 4, 9), Tensor("c", 9, 1, 4), Tensor("y", 3)
-    check(built("line", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(linked("line", Tensor("x", 3, 4, 9), stages), rng)
 
 
 @pytest.mark.parametrize("function", [RELU, NONE])
@@ -215,5 +209,4 @@ def test_pooling_of_one_position_before_a_gate(rng, function):
         GivenStage("gate", "g", (GivenTerm("c", random_values(rng, (1, 1, 5, 5))),), (4, 4), times="c"),
         GivenStage("dense", "y", (GivenTerm("g", random_values(rng, (4, 4, 5, 3))),)),
     )
-    tensors = Tensor("x", 3, 6, 6), Tensor("c", 5, 4, 4), Tensor("g", 5, 4, 4), Tensor("y", 3)
-    check(built("gated", {one.name: one for one in tensors}, "x", "y", stages), rng)
+    check(linked("gated", Tensor("x", 3, 6, 6), stages), rng)

@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.passes.weight_passes import Weighted, passes_of
 from amaranth_tpu.sim.ir.stage import Tensor, Term
 from graphs import check, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 CONFIG = Config(n=2, unified_buffer_depth=64, accumulator_depth=16, bias_depth=64, **PLAIN)
 
@@ -31,8 +31,7 @@ def test_columns_without_weights_are_zeros(rng, chosen, with_bias):
     bias = rng.normal(size=6).astype(np.float32) if with_bias else None
     first = GivenStage("first", "t", (GivenTerm("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(2, 2))
     second = GivenStage("second", "y", (GivenTerm("t", choice(chosen, 4), sparse=True),), size=(2, 2), bias=bias)
-    tensors = {"x": Tensor("x", 4, 2, 2), "t": Tensor("t", 4, 2, 2), "y": Tensor("y", 6, 2, 2)}
-    check(built("sparse", tensors, "x", "y", (first, second)), CONFIG, 2, rng)
+    check(linked("sparse", Tensor("x", 4, 2, 2), (first, second)), CONFIG, 2, rng)
 
 
 def test_only_tiles_with_weights_have_a_pass():
@@ -54,7 +53,6 @@ def test_averages_of_whole_tensors(rng, channels, batch):
         GivenStage("pool", "p", terms),
         GivenStage("last", "y", (GivenTerm("p", random_values(rng, (1, 1, channels, 3))),)),
     )
-    tensors = {name: Tensor(name, channels, 3, 2) for name in "xt"} | {"p": Tensor("p", channels), "y": Tensor("y", 3)}
-    program = check(built("average", tensors, "x", "y", stages), CONFIG, batch, rng)
+    program = check(linked("average", Tensor("x", channels, 3, 2), stages), CONFIG, batch, rng)
     tiles = [op.passes for op in program.ops if op.opcode is Opcode.MATMUL and op.stage == 1 and not op.keep]
     assert batch > 1 or sum(tiles) == 2

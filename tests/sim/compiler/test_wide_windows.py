@@ -9,13 +9,12 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.compile import CompileError
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import check, random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 
 def _pooled(random, sums, pool):
-    tensors = {"x": Tensor("x", 3, *sums), "y": Tensor("y", 5, *pool.size)}
     stage = GivenStage("s", "y", (GivenTerm("x", random_values(random, (1, 1, 3, 5))),), sums, pool=pool)
-    return built("g", tensors, "x", "y", (stage,))
+    return linked("g", Tensor("x", 3, *sums), (stage,))
 
 
 @pytest.mark.parametrize("sums, size", [((1, 1), (1, 9)), ((4, 1), (4, 7)), ((1, 4), (6, 4)), ((1, 1), (5, 5))])

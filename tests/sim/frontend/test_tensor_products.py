@@ -12,7 +12,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_values
 from onnx_models import Builder, check_graph, close, integers, reference, refused, weights
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 
 pytest.importorskip("onnxruntime")
@@ -40,7 +40,7 @@ def product_graph(rng, positions, inner, outputs, rows, softmax, scale=1.0):
     ]
     shape = np.broadcast_to(np.zeros((), bfloat16), (1, 1, inner, outputs))
     last = GivenStage("y", "y", (GivenTerm("a", shape, data="b", rows=rows),), size=(1, positions), softmax=softmax)
-    return built("product", tensors, "x", "y", (*made, last))
+    return linked("product", tensors["x"], (*made, last))
 
 
 @pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
@@ -179,7 +179,7 @@ def random_products(rng):
             add(name, term, channels, source.width, function=function)
     last = tensors[name]
     add("y", GivenTerm(name, random_values(rng, (1, last.width, last.channels, 3), 0.3)), 3, 1)
-    return built("products", tensors, "x", "y", tuple(stages))
+    return linked("products", tensors["x"], stages)
 
 
 @pytest.mark.parametrize("trials", [4, pytest.param(150, marks=pytest.mark.slow)])

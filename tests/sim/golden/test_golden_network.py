@@ -11,7 +11,7 @@ from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.windows import Convolution, patches, pool_max
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from second_network import run_stage, run_stages
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 
 
 def _random(random, shape):
@@ -51,8 +51,7 @@ def test_convolution(kernel, stride, dilation, padding, groups, rng):
         GivenTerm("b", _random(rng, (1, 1, 3, 8))),
     )
     given = GivenStage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
-    shapes = {name: Tensor(name, one.shape[3], *one.shape[1:3]) for name, one in tensors.items()}
-    graph = built("g", shapes | {"o": Tensor("o", 8, 3, 4)}, "a", "o", [given])
+    graph = linked("g", Tensor("a", 4, 6, 7), [given], [Tensor("b", 3, 3, 4)])
     (stage,) = graph.stages
     got = run_stage(graph, stage, tensors, binary32=True)
     assert got.shape == (2, 3, 4, 8)
@@ -89,13 +88,10 @@ def test_largest_of_zeros_is_positive():
 def test_graph_joins_parts_and_orders(rng):
     """Two stages may write halves of one tensor, and samples and results may be permuted."""
     weights = [_random(rng, (1, 1, 2, 3)) for _ in range(2)]
-    tensors = {t.name: t for t in (Tensor("x", 2, 1, 2), Tensor("y", 3, 1, 2), Tensor("z", 3, 1, 2))}
     one = np.eye(3, dtype=np.float32).astype(bfloat16).reshape(1, 1, 3, 3)
-    graph = built(
+    graph = linked(
         "g",
-        tensors,
-        "x",
-        "z",
+        Tensor("x", 2, 1, 2),
         (
             GivenStage("left", "y", (GivenTerm("x", weights[0]),), (1, 1), function=RELU),
             GivenStage("right", "y", (GivenTerm("x", weights[1], padding=(0, -1)),), (1, 1), origin=(0, 1)),
@@ -116,12 +112,11 @@ def test_graph_joins_parts_and_orders(rng):
 
 def test_a_tensor_read_between_its_parts(rng):
     """Equal sums of a tensor are computed again after another part of the tensor is written."""
-    tensors = {one.name: one for one in (Tensor("x", 3), Tensor("y", 3, 1, 2), Tensor("before", 2), Tensor("z", 2))}
     weights = [_random(rng, (1, 1, 3, 3)) for _ in range(2)]
     both = GivenTerm("x", np.zeros((1, 1, 3, 2), bfloat16), data="y")
     stages = [GivenStage(name, "y", (GivenTerm("x", w),), origin=(0, at)) for at, (name, w) in enumerate(zip("lr", weights))]
     stages = stages[0], GivenStage("before", "before", (both,)), stages[1], GivenStage("z", "z", (both,))
-    graph, x = built("g", tensors, "x", "z", stages), _random(rng, (2, 3))
+    graph, x = linked("g", Tensor("x", 3), stages), _random(rng, (2, 3))
     (_, kept), wanted = run_graph(graph, x, keep=True), run_stages(graph, x)
     assert all(np.array_equal(values, wanted[name]) for name, values in kept.items())
     assert not np.array_equal(kept["before"], kept["z"].astype(bfloat16))

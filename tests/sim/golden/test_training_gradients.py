@@ -21,7 +21,7 @@ from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import NOWHERE, Pool, Stage, Tensor
 from graphs import random_values
 from second_network import run_stages
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from step_reference import gradient_errors
 from trainable_graphs import KINDS, random_trainable_graph
 
@@ -144,9 +144,8 @@ def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
     """A derivative is evaluated at the sums before their rounding to bfloat16, here for tanh between bfloat16 numbers."""
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
     inner = GivenStage("one", "a", (GivenTerm("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
-    tensors = {"x": Tensor("x", 1), "a": Tensor("a", 1), "y": Tensor("y", 2)}
     x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
-    graph = differentiate(built("g", tensors, "x", "y", (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
+    graph = differentiate(linked("g", Tensor("x", 1), (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
     result = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot(np.zeros(20, int), 2), 0.1)
     found, rounded = result.tensors["a, slope"].reshape(-1, 1).astype(float), x.astype(float)
     assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9

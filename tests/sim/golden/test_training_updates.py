@@ -21,7 +21,7 @@ from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from trainable_graphs import random_trainable_graph
 from training_runs import FIXED
 
@@ -226,12 +226,11 @@ def test_dropout_that_doubles_all(rng, pooled):
     first = GivenStage("conv", "c", (GivenTerm("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
     first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
     weights = random_values(rng, (*first.result_size, 5, 4))
-    tensors = {one.name: one for one in (Tensor("x", 3, 5, 5), Tensor("c", 5, *first.result_size), Tensor("y", 4))}
     mask, x, targets = np.full((6, *first.result_size, 5), 2, bfloat16), random_values(rng, (6, 75)), one_hot(np.arange(6) % 4, 4)
     results = []
     for masks, factor in (({0: mask}, 1), ({}, 2)):
         doubled = (weights.astype(np.float32) * factor).astype(bfloat16)
-        graph = differentiate(built("g", tensors, "x", "y", (first, GivenStage("dense", "y", (GivenTerm("c", doubled),)))))
+        graph = differentiate(linked("g", Tensor("x", 3, 5, 5), (first, GivenStage("dense", "y", (GivenTerm("c", doubled),)))))
         results.append(step(graph, initial_state(graph, Sgd()), Sgd(), x, targets, 0.1, masks))
     one, two = results
     assert np.array_equal(one.logits, two.logits) and np.array_equal(one.gradients[0], two.gradients[0])

@@ -17,7 +17,7 @@ from amaranth_tpu.sim.trainer.comparison import StepComparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from graphs import random_values
-from stage_graphs import GivenStage, GivenTerm, built
+from stage_graphs import GivenStage, GivenTerm, linked
 from training_runs import CLASSES, new_training
 from training_steps import convolutions
 
@@ -57,8 +57,7 @@ def test_convolutions_by_adam_with_dropout(rng):
         GivenStage("inner", "b", (GivenTerm("a", inner),), bias=biases[1], function=RELU),
         GivenStage("outer", "y", (GivenTerm("b", outer),), bias=biases[2]),
     )
-    tensors = Tensor("x", 1, 5, 5), Tensor("a", 3, 2, 2), Tensor("b", 5), Tensor("y", CLASSES)
-    network = differentiate(built("small", {one.name: one for one in tensors}, "x", "y", stages))
+    network = differentiate(linked("small", Tensor("x", 1, 5, 5), stages))
     training = new_training(
         rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), learning_rate=0.01, dropout=Dropout(0.5)
     )
