@@ -14,6 +14,7 @@ def drawn_core(rng, n):
     changes = {"table_lanes": min(8, n), "softmax_lanes": min(4, n)} if name == "transformer" else {}
     if rng.random() < 0.2:
         changes["softmax_lanes"] = int(rng.choice([lanes for lanes in (1, 2, 4, 8, 16) if lanes <= n]))
+    changes["normalize"] = changes.get("softmax_lanes", 1) > 1 and bool(rng.random() < 0.7)
     if rng.random() < 0.3:  # small memories, so that small tensors have several tiles
         changes |= {"unified_buffer_depth": int(rng.choice([128, 256, 512])), "accumulator_depth": int(rng.choice([32, 64, 128]))}
     if rng.random() < 0.2:

@@ -12,6 +12,7 @@ from amaranth_tpu.sim.check.against_model import against_model
 from amaranth_tpu.sim.check.node_tests import general
 from amaranth_tpu.sim.check.overflow import first_not_finite
 from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.row_norms import with_row_norms
 from amaranth_tpu.sim.data.samples import as_samples, joined_inputs
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
@@ -96,13 +97,16 @@ def _fault(path, drawn, seed, sizes, best, done):
         rng = np.random.default_rng([seed, n])  # the core of a size does not depend on other sizes
         config, effort = drawn_core(rng, n), "best" if rng.random() < best else "fast"
         batch = int(rng.integers(1, len(samples.rows) + 1))
+        graph = with_row_norms(network, config)
         try:
-            program = compile_network(network, config, batch, effort)
+            program = compile_network(graph, config, batch, effort)
         except CompileError as error:
             done.small.append(general(str(error)))
             continue
         done.programs += 1
-        run = run_samples(network, config, samples.rows, simulator="model", program=program)
-        if (run.mismatched_bits or run.fault) and not first_not_finite(network, samples.rows):
+        run = run_samples(graph, config, samples.rows, simulator="model", program=program)
+        if graph is not network and (error := against_model(graph, samples.rows, run.logits).error):
+            return f"normalizations by rows: {error}, {config}"
+        if (run.mismatched_bits or run.fault) and not first_not_finite(graph, samples.rows):
             return f"{run.fault or f'{run.mismatched_bits} bits differ'}, batches of {batch}, effort {effort}, {config}"
     return None

@@ -76,13 +76,13 @@ def _matrix(graph, writers, name, source):
 
 
 def _without_unread(graph, stages):
-    """Returns the graph with these stages, without the stages and constants that nobody reads. None is left out."""
+    """Returns the graph with these stages, without the stages and constants that nobody reads. None is left out. Tensors of
+    samples stay, as each belongs to a node of the model."""
     kept, read = [], set(graph.outputs)
     for stage in reversed(stages):
         if stage is not None and stage.output in read:
             kept.insert(0, stage)
             read |= {*stage.operands}
-    read |= {*graph.inputs}
     constants = {name: values for name, values in graph.constants.items() if name in read}
-    tensors = {name: one for name, one in graph.tensors.items() if name in read}
+    tensors = {name: one for name, one in graph.tensors.items() if one.samples or name in read}
     return replace(graph, stages=kept, constants=constants, tensors=tensors)

@@ -150,6 +150,7 @@ class Model(TrainableModel):
             found = {output.name: output.shaped(one) for output, one in zip(outputs, values)}
         else:
             program, result = self._compute(network, samples.rows, place, core, batch, progress)
+            network = with_row_norms(network, program.config if program else config_of(core))
             found = {output.name: output.of(result.logits) for output in outputs}
         if samples.alone:
             found = {name: values[0] for name, values in found.items()}

@@ -1,12 +1,16 @@
 """Tests of normalizations that a core computes by NORMALIZE: bits on models of the core, errors, and cycles."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.check.against_model import against_model
 from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.normalization import exact
 from onnx_models import Builder, weights
 from suites import slow
@@ -36,6 +40,20 @@ def test_a_norm_becomes_one_instruction(rng, tmp_path, width, centred):
         assert run.compare().error is None
         errors.append(np.square(run.output - want).mean())
     assert errors[1] < errors[0]
+
+
+def test_a_wrong_norm_is_noticed(rng, tmp_path):
+    """The comparison of stages with binary64 includes the stages that NORMALIZE replaces."""
+    b = Builder(["n", 4, 20], opset=23)
+    _norm(b, 20, True)
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(3, 4, 20)).astype(np.float32)
+    graph = with_row_norms(model.network, Config(**SIZES, normalize=True))
+    (stage,) = graph.stages
+    for change in (None, {"epsilon": 0.1}, {"centred": False}):
+        changed = replace(stage, softmax=replace(stage.softmax, **change or {}))
+        wrong = replace(graph, stages=[changed])
+        error = against_model(wrong, x.reshape(3, -1), run_network(wrong, x.reshape(3, -1))).error
+        assert (error is None) == (change is None), change
 
 
 def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
