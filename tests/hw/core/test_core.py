@@ -1,13 +1,11 @@
 """Tests of the whole core: networks on all sizes and memories."""
 
-import numpy as np
 import pytest
 
-from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.rtl.runner import Simulators
 from core_networks import network_runs
 from core_runs import MEMORY, MIXED, PAUSED, SIZES, SLOW, SMALL, SMALLEST, TINY, MemoryBuilder, run
-from seeds import seed
 from suites import all_but, slow
 
 
@@ -27,22 +25,3 @@ def test_networks(rng, simulator, memory):
 @pytest.mark.parametrize("sizes", slow(MIXED, SMALLEST, *SIZES), ids=str)
 def test_sizes(rng, sizes):
     check_networks(rng, Config(**{**TINY, **sizes}), 3, memory={"latency": 9, "pause_percent": 15}, most=24)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("simulator", Simulators)
-@pytest.mark.parametrize("n", [4, 8, 16, 32])
-def test_the_size_of_the_array_does_not_show(n, simulator):
-    """The logits match the golden model bit for bit for every array size n, memory latency and stall pattern."""
-    if n == 32 and simulator == "icarus":
-        pytest.skip("too slow")
-    for memory in ({"latency": 1}, {"latency": 32}, SLOW, PAUSED):
-        check_networks(
-            np.random.default_rng(seed()),
-            Config(n=n, **PLAIN),
-            3 if simulator == "icarus" else 12,
-            simulator=simulator,
-            memory=memory,
-            most=100,
-            size=1 << 22,
-        )

@@ -52,16 +52,6 @@ def test_sums_and_products_of_dense_branches(rng, batch):
         check(graph, Config(n=4, unified_buffer_depth=depth, accumulator_depth=64, table_lanes=2), batch, rng)
 
 
-def test_flat_softmax(rng):
-    for channels in (3, 11):
-        weights = [random_values(rng, shape, 0.4) for shape in ((6, channels), (channels, 4))]
-        graph = dense_chain("g", [("first", weights[0], None, "none"), ("second", weights[1], None, "none")])
-        first, second = graph.stages
-        for stages in ((replace(first, softmax=True), second), (first, replace(second, softmax=True))):
-            core = Config(n=4, unified_buffer_depth=128, accumulator_depth=32, table_lanes=2)
-            check(replace(graph, stages=stages), core, 7, rng)
-
-
 def test_offsets_of_results(rng):
     """`output_offset` returns the byte offset of each result in host memory, for one position, for several, and in another
     order."""
