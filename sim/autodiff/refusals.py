@@ -10,7 +10,7 @@ from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..ir.stage import NOWHERE, span
 from .found_norms import norms_in
-from .reshapes import reshapes_in
+from .reshapes import without_reshapes
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
@@ -72,13 +72,10 @@ def check_trainable(graph, loss):
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     if graph.beside:
         raise ModelError(f"{graph.name}: has several outputs; training needs a model with one")
-    writers = [stage.output for stage in graph.stages]
-    last = graph.stages[-1]
-    reshaped = reshapes_in(graph).stages
+    graph = without_reshapes(graph)
+    writers, last = [stage.output for stage in graph.stages], graph.stages[-1]
     roots = {root for (_, root), _ in norms_in(graph).values()}
     for number, stage in enumerate(graph.stages):
-        if number in reshaped:
-            continue
         if graph.is_part(stage):
             _check_parts(graph, stage)
         if not set(writers[number:]).isdisjoint(stage.operands):  # parts of these tensors are not computed yet

@@ -1,56 +1,40 @@
 """Reshapes in a network: copies of all positions of a tensor, in the same order, to a tensor of another height and width. Without
 copies, both names stand for one tensor."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..functions.functions import NONE
 
-__all__ = ["reshapes_in", "without_reshapes"]
-
-
-@dataclass(frozen=True)
-class Reshapes:
-    """The reshapes of a graph."""
-
-    names: dict = field(default_factory=dict)  # Dict of str to str. {copy: tensor that the copy's readers read}.
-    stages: frozenset = frozenset()  # numbers of the stages that write copies
-    #: Dict of str to (int, int). Height and width of tensors, where a step differs from the graph.
-    sizes: dict = field(default_factory=dict)
-
-    def name(self, tensor):
-        """Returns the tensor that a step has in place of a graph's tensor."""
-        while tensor in self.names:
-            tensor = self.names[tensor]
-        return tensor
+__all__ = ["without_reshapes"]
 
 
 def without_reshapes(graph):
     """Returns the graph without copies. Sums have only positions that a result depends on."""
-    found, made = reshapes_in(graph), graph.copied()
-    for name, (height, width) in found.sizes.items():
+    names, sizes = _reshapes_in(graph)
+    made = graph.copied()
+    for name, (height, width) in sizes.items():
         made.tensors[name] = replace(graph.tensors[name], height=height, width=width)
-    for name in found.names:
+    for name in names:
         del made.tensors[name]
-    stages = enumerate(graph.stages)
-    made.stages = [_reshaped(graph, made, stage, found) for number, stage in stages if number not in found.stages]
+    made.stages = [_reshaped(graph, made, stage, names, sizes) for stage in graph.stages if stage.output not in names]
     return made
 
 
-def _reshaped(graph, made, stage, found):
+def _reshaped(graph, made, stage, names, sizes):
     size = stage.size
     if size != (1, 1) and not graph.is_part(stage):
-        size = found.sizes.get(stage.output, stage.sums_size)
+        size = sizes.get(stage.output, stage.sums_size)
     if size != stage.size and graph.has_bias_rows(stage):
         _resize(made, stage.start, size)
     terms = []
     for term in stage.terms:
-        source = found.name(term.source)
-        kernel = term.kernel if term.kernel == (1, 1) else found.sizes.get(source, term.kernel)
-        terms.append(replace(term, source=source, weights=found.name(term.weights), kernel=kernel))
-    pool, times = stage.pool and _within(stage.pool, size), stage.times and found.name(stage.times)
-    return replace(stage, terms=tuple(terms), size=size, pool=pool, times=times)
+        source, weights = (names.get(name, name) for name in (term.source, term.weights))
+        kernel = term.kernel if term.kernel == (1, 1) else sizes.get(source, term.kernel)
+        terms.append(replace(term, source=source, weights=weights, kernel=kernel))
+    times = names.get(stage.times, stage.times)
+    return replace(stage, terms=tuple(terms), size=size, pool=stage.pool and _within(stage.pool, size), times=times)
 
 
 def _resize(made, name, size):
@@ -72,24 +56,25 @@ def _within(pool, size):
     return replace(pool, window=window)
 
 
-def reshapes_in(graph):
-    """Returns the :class:`Reshapes` of a network. It has none if a tensor would need two sizes."""
-    writers = {}
-    for number, stage in enumerate(graph.stages):
-        writers.setdefault(stage.output, []).append(number)
-    names, dropped, wanted = {}, set(), []
-    for name, numbers in writers.items():
-        source = _copied(graph, name, [graph.stages[number] for number in numbers]) if len(numbers) > 1 else None
+def _reshapes_in(graph):
+    """Returns `({copy: tensor that its readers read instead}, {tensor: its new (height, width)})` of a network. Both are empty if
+    a tensor would need two sizes."""
+    writers, names, wanted = {}, {}, []
+    for stage in graph.stages:
+        writers.setdefault(stage.output, []).append(stage)
+    for name, stages in writers.items():
+        source = _copied(graph, name, stages) if len(stages) > 1 else None
         if source is None:
             continue
-        names[name] = source
-        dropped |= {*numbers}
+        names[name] = names.get(source, source)
         copy, one = graph.tensors[name], graph.tensors[source]
         size = (copy.height, copy.width) if one.height == 1 else (one.height, one.width)
         wanted += [(tensor, size) for tensor in (name, source)]
-    sizes = _spread(graph, wanted, dropped)
+    sizes = _spread(graph, wanted, names)
     outside = {*graph.outputs, *graph.input_names}
-    return Reshapes() if sizes is None or outside & sizes.keys() else Reshapes(names, frozenset(dropped), sizes)
+    if sizes is None or outside & sizes.keys():
+        return {}, {}
+    return names, {name: size for name, size in sizes.items() if size != graph.tensors[name].shape[:2]}
 
 
 def _copied(graph, name, stages):
@@ -115,7 +100,7 @@ def _is_copy(graph, stage):
     return len(stage.terms) == 1 and plain and diagonal and bool((graph.constants[term.weights] == 1).all())
 
 
-def _spread(graph, wanted, dropped):
+def _spread(graph, wanted, copies):
     """Returns the sizes of all tensors whose positions belong to those of tensors of given sizes. Returns None if a tensor would
     get two sizes, or if a stage reads positions of such a tensor beside each other."""
     sizes, left = {}, list(wanted)
@@ -124,7 +109,7 @@ def _spread(graph, wanted, dropped):
         if sizes.setdefault(name, size) != size:
             return None
         have = graph.tensors[name].shape[:2]
-        for stage in (one for number, one in enumerate(graph.stages) if have != size and number not in dropped):
+        for stage in (one for one in graph.stages if have != size and one.output not in copies):
             read = {one for one in stage.operands if graph.tensors[one].samples}
             if name not in read | {stage.output}:
                 continue
