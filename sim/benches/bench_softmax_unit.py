@@ -21,7 +21,7 @@ from ..rtl.ports import pack, play
 from .activation_operations import idle, tag
 
 #: Kinds of rows, which :func:`row_of` draws.
-KINDS = ("close", "equal", "neighbours", "classes", "hidden", "small terms", "least", "undefined")
+KINDS = ("close", "equal", "neighbours", "classes", "hidden", "small terms", "least", "tiny", "undefined")
 
 
 def row_of(rng, kind, count):
@@ -29,8 +29,8 @@ def row_of(rng, kind, count):
 
     close : a spread and an offset of any size. equal : all are one number. neighbours : a few units in the last place apart, with
     a maximum of any size. classes : numbers of all classes without NaN. hidden : many are minus infinity or a zero. small terms :
-    exponentials near the last places of the sum, and far below. least : results near the least normal number. undefined : a NaN
-    or an infinity.
+    exponentials near the last places of the sum, and far below. least : results near the least normal number. tiny : zeros and
+    numbers near the least normal number. undefined : a NaN or an infinity.
     """
     draw = np.random.default_rng(rng.getrandbits(64))
     finite = [name for name in CLASSES if name not in ("nan", "infinity", "any")]
@@ -57,6 +57,9 @@ def row_of(rng, kind, count):
         row[place] = 0
     elif kind == "least":
         return least_results(rng, count)
+    elif kind == "tiny":
+        row = (row.view(np.float32) * np.float32(2.0 ** -rng.randrange(95, 127))).view(np.uint32)
+        row[draw.random(count) < 0.4] = rng.choice((0, 0x80000000))
     elif kind == "undefined":
         row[place] = numbers(draw, (), 1, classes=("nan", "infinity"))
     return golden.add(row.view(np.uint32), np.uint32(0x80000000)).tolist()
