@@ -71,7 +71,7 @@ def check_trainable(graph, loss):
     """Checks that a graph can be trained with a :class:`sim.ir.losses.Loss`. If it cannot be trained, raises a
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     if graph.beside:
-        raise ModelError(f"{graph.name}: has several outputs; training needs a model with one")
+        raise ModelError(f"{graph.name}: computes its results in several tensors; training needs a model that ends in one layer")
     graph = without_reshapes(graph)
     writers, last = [stage.output for stage in graph.stages], graph.stages[-1]
     roots = {root for (_, root), _ in norms_in(graph).values()}

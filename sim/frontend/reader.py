@@ -278,7 +278,7 @@ class _Reader:
         if producer is not None:
             step = Step(producer, [], {}, self.opset)
             several = len(distinct) > 1
-            first = _joined(step, [tensor for tensor, _ in distinct]) if several else _without_zeros(step, first, alone=True)
+            first = _joined(step, [tensor for tensor, _ in distinct]) if several else _without_zeros(step, first)
         return first, any(softmax for _, softmax in results)
 
     def _tensors(self):
@@ -429,11 +429,9 @@ def _joined(step, tensors):
     return together(step, [one if one.source in read else in_narrower(one) for one in tensors])
 
 
-def _without_zeros(step, tensor, alone=False):
-    """Returns a result without constant zeros. If `alone`, the result has all values of a single node. `step` is the step of the
-    last node."""
-    is_split = isinstance(tensor.source, Joint) and alone
-    return everything(step, stacked(step, tensor)) if is_split or (tensor.index < 0).any() else tensor
+def _without_zeros(step, tensor):
+    """Returns a result without constant zeros, as values of nodes. `step` is the step of the last node."""
+    return everything(step, stacked(step, tensor)) if (tensor.index < 0).any() else tensor
 
 
 def _name(tensor, name):

@@ -291,7 +291,23 @@ def test_outputs_of_all_kinds_from_c(rng, tmp_path, n):
     np.testing.assert_array_equal(host.unpack().view(np.uint32), bundle.results.view(np.uint32))
 
 
+def test_boxes_of_several_sizes_are_one_output_without_a_copy(rng, tmp_path):
+    """The heads of a detector, images of three sizes whose boxes are joined to one output, are stored as they stand."""
+    b, heads = Builder(["n", 4, 12, 12]), []
+    for inputs in (4, 8, 8):
+        last = b.node("Relu", [b.node("Conv", [b.last, weights(rng, 8, inputs, 3, 3)], strides=[2, 2], pads=[1, 1, 1, 1])])
+        b.node("Transpose", [b.node("Conv", [last, weights(rng, 12, 8, 1, 1)])], perm=[0, 2, 3, 1])
+        heads.append(b("Reshape", np.array([0, -1, 6])))
+        b.last = last
+    path = b.save(tmp_path, outputs=[b.node("Concat", heads, axis=1)])
+    x = rng.normal(size=(3, 4, 12, 12)).astype(np.float32)
+    model = check(path, {"x": x}, ("golden", "model"), tolerance=0.1, core=tpu.Config(n=4), batch=2)
+    assert len(model.network.outputs) == 3 and len(model.network.stages) == 6
+    with pytest.raises(ModelError, match="results in several tensors; training needs a model that ends in one layer"):
+        differentiate(model.network)
+
+
 def test_training_refuses_several_outputs(rng, tmp_path):
     network = tpu.load(step(rng, tmp_path)).network
-    with pytest.raises(ModelError, match="several outputs"):
+    with pytest.raises(ModelError, match="results in several tensors"):
         differentiate(network)
