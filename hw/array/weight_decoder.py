@@ -61,14 +61,15 @@ class WeightDecoder(wiring.Component):
             scale.eq(self.scale),
         ]
 
-        # Second cycle: the significand is normalized.
-        shifted, power = significand, scale + base
+        # Second cycle: the significand is normalized. `zeros` counts its leading zeros.
+        shifted, moved = significand, []
         for places in (4, 2, 1):
-            moves = ~shifted[8 - places :].any()
-            following, lower = Signal(8, name=f"shifted_{places}"), Signal(signed(11), name=f"power_{places}")
-            m.d.comb += [following.eq(Mux(moves, shifted << places, shifted)), lower.eq(power - Mux(moves, places, 0))]
-            shifted, power = following, lower
-        nothing, infinite = ~shifted[7] | (power <= 0), power >= 255
+            moves, following = ~shifted[8 - places :].any(), Signal(8, name=f"shifted_{places}")
+            m.d.comb += following.eq(Mux(moves, shifted << places, shifted))
+            shifted, moved = following, [moves, *moved]
+        zeros, less, power = Cat(moved), Signal(signed(6)), Signal(signed(10))
+        m.d.comb += [less.eq(base - zeros), power.eq(scale + less)]
+        nothing, infinite = ~shifted[7] | power[9] | ~power[:9].any(), power[8] | power[:8].all()
         magnitude = Mux(nothing, 0, Mux(infinite, 0x7F80, Cat(shifted[:7], power[:8])))
         o = Signal(16, reset_less=True)
         m.d.sync += o.eq(Mux(is_nan, NAN, Cat(magnitude[:15], negative)))
