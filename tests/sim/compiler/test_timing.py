@@ -11,6 +11,7 @@ from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.vector_port import VectorPort
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.weight_formats import FORMAT_NAMES, rounded_network
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from core_runs import TINY, MemoryBuilder, image_of, run
@@ -24,8 +25,8 @@ SOFTMAX = {"softmax": True, "unified_buffer_depth": 256, "accumulator_depth": 64
 UTILISATION = [(n, batch) for n in (8, 16) for batch in (1, 8, 16, 64, 128, 256)]
 
 
-def check(name, config, batch, quick=False):
-    network = load_network(SHIPPED[name])
+def check(name, config, batch, quick=False, weights=None):
+    network = rounded_network(load_network(SHIPPED[name]), weights)
     program = compile_network(network, config, batch)
     samples = np.zeros((batch, network.input_size), bfloat16)  # cycles do not depend on the values
     cycles = count_batch(program, samples, quick=quick)["cycles"]
@@ -37,6 +38,13 @@ def test_prediction_at_small_batches(name, batch):
     """The predicted cycles are within 1 % of the RTL's at small batches, for networks limited by weights, by operands, or by the
     shared vector port."""
     check(name, SHARED, batch, quick=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", FORMAT_NAMES)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_prediction_of_coded_weights(batch, weights):
+    check("default", Config(weight_rows=2, weight_formats=True), batch, quick=True, weights=weights)
 
 
 @pytest.mark.slow
