@@ -54,7 +54,8 @@ class Node:
 class Input(Node):
     """An input of the core. `sample` is its shape in the model, without the batch.
 
-    `places` and `table` are those of :class:`sim.ir.graph.Feed`. `joined` is True if several inputs of the model share the node.
+    `places` and `table` are those of :class:`sim.ir.sample_order.Feed`. `joined` is True if several inputs of the model share the
+    node.
     """
 
     sample: tuple[int, ...]
@@ -101,11 +102,11 @@ class Affine(Node):
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """A term of a sum before rounding: a convolution of one node with binary64 weights. It becomes a :class:`sim.ir.graph.Term`.
+    """A term of a sum before rounding: a convolution of one node with binary64 weights. It becomes a :class:`sim.ir.stage.Term`.
 
     If `exact`, each weight that bfloat16 cannot represent is split into a sum of two. If the tap only selects channels, `select`
     has the source's channel for each output channel, or -1. If `matrix` is given, a node with one row of positions, its values
-    are the weights; `rows` is defined in Term.
+    are the weights. `rows`: each position has the weights of a channel of the source, not of the result.
     """
 
     source: Node
@@ -150,7 +151,7 @@ class SumRegion:
 
 @dataclass(eq=False, kw_only=True)
 class Linear(Node):
-    """A node that computes sums, followed by operations that the same stage can compute; see :class:`sim.ir.graph.Stage`.
+    """A node that computes sums, followed by operations that the same stage can compute; see :class:`sim.ir.stage.Stage`.
 
     `bias` has the shape (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values)
     or "log". No stage computes the last two, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the

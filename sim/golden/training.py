@@ -206,7 +206,7 @@ def divisor_of(graph, batch, counted):
 
 
 def _kept(made, state, cores):
-    """Returns the kept tensors of a step graph, (1, height, width, channels): the shared tensors, and each core's own."""
+    """Returns the kept tensors of a step, (1, height, width, channels): the shared tensors, and each core's own."""
     shared, own = {}, [{} for _ in range(cores)]
     for name, master, slots in zip(made.parameters, state.masters, state.slots):
         shape, share = made.tensors[name].shape, made.tensors[made.masters[name]].channels

@@ -29,7 +29,7 @@ class Product:
     own: bool = False  # each sample has its own weights
     window: Window | None = None
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
-    blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.graph.Term`.
+    blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.stage.Term`.
     zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
 
     @property

@@ -18,7 +18,7 @@ _MOST_WIDER = 2  # times the positions that a line of sums reads
 
 @dataclass(frozen=True)
 class Window:
-    """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.graph.Term`."""
+    """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.stage.Term`."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]

@@ -67,6 +67,7 @@ def test_softmax_of_the_samples_alone(rng):
     run_on_model(program, Sgd(), rng, steps=2)
 
 
+@pytest.mark.search
 def test_table_is_loaded_beside_the_first_sums(rng):
     """The parts of Adam's table are loaded between the passes of the first layer."""
     program = _compiled(rng, (80, 32, 3), 20, Adam())
