@@ -176,7 +176,7 @@ class Tpu(wiring.Component):
         connect(m, transaction_id.o, reader.own, writer.own)
         m.d.comb += [
             transaction_id.asked.eq(reader.bus.arvalid),
-            reader.urgent.eq(credits.urgent),
+            reader.urgent.eq(credits.urgent & weight_port.few if config.weight_formats else credits.urgent),
             credits.freed.eq(weight_port.taken if config.weight_formats else weight_fifo.freed),
         ]
 

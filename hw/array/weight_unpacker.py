@@ -42,18 +42,24 @@ class WeightUnpacker(wiring.Component):
         A vector has left the buffer: one credit.
     freed : 1, in
         A tile has left the FIFO.
+    few : 1, out
+        Two cycles ago, the FIFO held fewer than `low` tiles.
     vectors : vectors port, out
         To the weight FIFO; see :func:`hw.spec.memory_ports.vectors_port`.
     """
 
     #: Vectors in the buffer: they cover the latency of a memory.
     depth = 128
+    #: Cycles in which tiles of the FIFO shift into the array, so that other reads may have priority.
+    cushion = 64
 
     def __init__(self, *, n, tiles, transfer, transposes, weight_rows):
         self.n, self.tiles, self.transfer, self.transposes, self.weight_rows = n, tiles, transfer, transposes, weight_rows
+        self.low = min(tiles // 2, self.cushion * weight_rows // n)
         super().__init__(
             {
                 "load": In(loads_port(transfer, 16 * n)),
+                "few": Out(1, init=1),
                 "taken": Out(1),
                 "freed": In(1),
                 "vectors": Out(vectors_port(n, weight_rows)),
@@ -82,6 +88,7 @@ class WeightUnpacker(wiring.Component):
         starts = (plain | step) & (column == 0)
         m.d.comb += may.eq(buffer.r_rdy & ((column != 0) | has_room))
         m.d.sync += [room.eq(room + self.freed - starts), has_room.eq(room != 0)]  # a tile takes more than two cycles
+        m.d.sync += self.few.eq(room > self.tiles - self.low)
 
         m.submodules.port = port = WeightPort(
             n=n, transfer=self.transfer, transposes=self.transposes, weight_rows=self.weight_rows

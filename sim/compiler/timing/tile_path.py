@@ -24,6 +24,7 @@ class TilePath:
         self.ready = 0  # when the last tile has been decoded
         self.transposer = Transposer.latency + config.n - 1 if config.attention else 0
         self.cushion = min(WeightCredits.cushion, config.weight_fifo_depth * config.n // 2)
+        self.low = min(config.weight_fifo_depth // 2, WeightUnpacker.cushion // config.tile_cycles)
         self._set_format(WeightFormat.BFLOAT16)
 
     def _set_format(self, format_):
@@ -71,4 +72,4 @@ class TilePath:
         if not self.config.weight_formats:
             return held * self.config.n < self.cushion
         waiting = max(sum(arrival > now for arrival in arrivals), held - self.config.weight_fifo_depth)
-        return waiting * self.vectors < WeightCredits.cushion
+        return waiting * self.vectors < WeightCredits.cushion and held - waiting < self.low

@@ -36,7 +36,7 @@ def operations(rng, n, count, transposes, formats=tuple(WeightFormat)):
 async def bench(ports, rng, *, n, weight_rows, transposes, tiles, count, pauses, formats=tuple(WeightFormat)):
     """Sends random operations, and compares the columns. Returns the cycles of the last columns of tiles."""
     sent, expected = operations(rng, n, count, transposes, formats)
-    total, found, outstanding, freed, ends = len(expected), [], 0, 0, []
+    total, found, outstanding, freed, ends, stored = len(expected), [], 0, 0, [], []
     while len(found) < total:
         write = bool(sent) and outstanding < WeightUnpacker.depth and rng.random() >= pauses
         vector, code, transpose, last = sent.pop(0) if write else ([rng.getrandbits(16) for _ in range(n)], 1, 1, 1)
@@ -46,6 +46,10 @@ async def bench(ports, rng, *, n, weight_rows, transposes, tiles, count, pauses,
             ports.set(load__transpose=transpose)
         await ports.settle()
         outstanding, freed = outstanding + write - ports.get("taken"), freed + free
+        stored.append(-(-len(found) // n) - freed)
+        if len(stored) > 8 and len({*stored[-8:]}) == 1:  # a tile in the decoder counts as stored
+            assert ports.get("few") or stored[-1] + 1 >= min(tiles // 2, 64 * weight_rows // n)
+            assert not ports.get("few") or stored[-1] < min(tiles // 2, 64 * weight_rows // n)
         lanes, writes = ports.lanes("vectors__vector", n * weight_rows), ports.get("vectors__write")
         for half in range(weight_rows):
             if writes >> half & 1:
