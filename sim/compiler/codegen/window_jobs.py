@@ -13,8 +13,6 @@ from .weight_tiles import Tile, alike, steps_of
 __all__ = ["PART", "add_windows"]
 
 PART = 1_000  # cycles of the array, after which jobs of updates may follow
-_LOAD = 16  # cycles of a LOAD beside the cycles of its rows
-_SHARED = 3  # the image of a sample has at most one of this many parts of the rows for operands
 
 
 def add_windows(code, product):
@@ -48,7 +46,7 @@ class _WindowCode:
         self.shown = [tuple(lines) for _, *lines in self.segments]
         height = self.window.size[0]
         whole = product.source.tiles * self.window.rows(height)
-        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.memories.operands.size // _SHARED:
+        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.memories.operands.size:
             self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
         self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
 
@@ -272,9 +270,8 @@ class _WindowCode:
         images = [self.window.image(first, lines) for _, first, lines in self.shown]
         images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
         rows = np.concatenate(images)
-        zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)
-        apart = sum(count + _LOAD for _, count in zeros) < self.ends[-1] + _LOAD
-        for first, count in zeros if apart else [(0, self.ends[-1])]:
+        there = np.flatnonzero(rows >= 0)
+        for first, count in stretches(np.flatnonzero(rows < 0)):
             emitter.load_zeros(place + first, count)
         for first, row, count in stretches(there, rows[there]):
             emitter.load(source, tile, row, count, place + first)

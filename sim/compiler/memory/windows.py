@@ -13,9 +13,6 @@ import numpy as np
 __all__ = ["Window", "merged_loops", "segments_of"]
 
 
-_MOST_WIDER = 2  # times the positions that a line of sums reads
-
-
 @dataclass(frozen=True)
 class Window:
     """The windows of a term. `kernel` to `apart` are as in :class:`sim.ir.stage.Term`."""
@@ -36,10 +33,8 @@ class Window:
 
     @property
     def pitch(self):
-        """Rows of a line of an image. It is the source's width if no column of an image is padding, and most columns are read."""
-        width = self._span(1, self.size[1])
-        whole = self.padding[1] == 0 and self.apart[1] == 1 and width <= self.source[1] < _MOST_WIDER * width
-        return self.source[1] if whole else width
+        """Rows of a line of an image."""
+        return self._span(1, self.size[1])
 
     def rows(self, lines):
         """Returns the rows of the image that `lines` lines of sums need."""

@@ -12,7 +12,6 @@ __all__ = ["LEAST_ROWS", "TOGETHER", "SumPlan", "can_join", "exchanged_rows", "o
 
 TOGETHER = 4  # channels of a product of kind "bands" whose sums are in the accumulators together
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
-_MOST_COLUMNS = 16
 _PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
 _POOLED = 1.5  # networks: a job has one of so many parts of the sums it could have, if pooling takes longer than the sums
 _IN_FLIGHT = 3  # jobs in the accumulators, if samples follow each other: encoder block at batch 8 is 2.8 % faster than with 2
@@ -115,7 +114,7 @@ def _plan_exchange(run, exchange, memories):
     most = min(_most_columns(one, memories) for one in sums)
     if not most:
         raise CompileError(too_small(memories.config, "accumulator_depth", 2 * memories.config.accumulator_depth, sums[0].name))
-    columns = min(max(1, memories.exchanges.size // each), tiles, _MOST_COLUMNS, memories.zero_rows, most)
+    columns = min(max(1, memories.exchanges.size // each), tiles, memories.zero_rows, most)
     if run[0] is exchange:
         return SumPlan(rows, columns, 0)
     columns, is_padded = min(columns, memories.sums.size // rows), exchange.padded(memories.cores) > rows
@@ -241,7 +240,7 @@ def plan_sum(sums, memories, most_rows=None):
         else:  # jobs of one sample each
             whole_rows = each = period
     rows = -(-whole_rows // (-(-whole_rows // rows) * unit)) * unit
-    most = shape.tiles if whole else min(shape.tiles, _MOST_COLUMNS, max(1, config.weight_fifo_depth // 2))
+    most = shape.tiles if whole else min(shape.tiles, max(1, config.weight_fifo_depth // 2))
     most = most if whole or sums.start else min(most, memories.zero_rows)
     gathers = sums.rows.start == 0 and sums.name in memories.gathered
     shares = _IN_FLIGHT if memories.phase == "samples" else 1 if gathers else shares  # outputs read a gathered tile soon
