@@ -16,14 +16,14 @@ __all__ = ["draw_orders"]
 def draw_orders(monkeypatch, name):
     """Replaces the compiler's search. The draws depend on the seed, the test's `name` and the size of the graph, so that a graph
     that is compiled twice has one program."""
-    whole, fastest, orders = search.search, compile._fastest, (None, *search._ORDERS)
+    whole, fastest, orders = search.search, compile._fastest, (None, *search.ORDERS)
 
     def drawn_search(constants, config, cores=1, fast=False):
         lowered = constants.lowered
         rng = _rng(name, len(lowered.sums), lowered.geometry.batch)
         changes = search.changes(lowered, config)
         with monkeypatch.context() as patch:
-            patch.setattr(search, "_ORDERS", tuple(orders[number] for number in rng.permutation(len(orders))))
+            patch.setattr(search, "ORDERS", tuple(orders[number] for number in rng.permutation(len(orders))))
             patch.setattr(search, "changes", lambda *_: [changes[rng.integers(len(changes))]])
             with suppress(CompileError):
                 return whole(constants, config, cores, True)

@@ -6,8 +6,9 @@ from math import inf
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..timing.units import MATMUL, turnaround
+from ..tuning import FIRST_LOADS, LAST_LOADS, LAST_PART, SHORT_LOADS, SHORT_ROWS
 from .band_jobs import positions_of, write_band_job
-from .results import SHORT, is_plain, key_of, write_results, write_update
+from .results import is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .weight_tiles import Tile, alike, steps_of
 from .window_jobs import add_windows
@@ -15,10 +16,6 @@ from .window_jobs import add_windows
 __all__ = ["PIECE", "SumCode", "expand"]
 
 PIECE = "piece"  # of a step
-_FIRST = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step
-_SLOWLY = (0, 1, 3, 6, 10)  # the same, if all loads are short
-_ENDS = (7, 3, 1)  # tiles of inputs from each of the last loads on, in a step of one column tile: few passes follow the last load
-_LAST = 2  # column tiles, or tiles of inputs, of the last part of a job, with which no other work overlaps
 
 
 class SumCode:
@@ -90,9 +87,9 @@ class SumCode:
         """Returns the parts `(first column tile, column tiles, first row, rows)` in which the last inputs are added and results
         are written. The results of a part are written beside the passes of the next."""
         rows, columns, results = self.rows, self.columns, self.sums.results
-        if self.is_only and columns > _LAST:
-            return [(0, columns - _LAST, 0, rows), (columns - _LAST, _LAST, 0, rows)]
-        if self.is_only and rows >= 2 * SHORT and is_plain(results) and results[0].matrix.wide:
+        if self.is_only and columns > LAST_PART:
+            return [(0, columns - LAST_PART, 0, rows), (columns - LAST_PART, LAST_PART, 0, rows)]
+        if self.is_only and rows >= 2 * SHORT_ROWS and is_plain(results) and results[0].matrix.wide:
             half = rows // 2
             return [(0, columns, 0, half), (0, columns, half, rows - half)]
         return [(0, columns, 0, rows)]
@@ -218,14 +215,14 @@ class SumCode:
 
     def _starts(self, product, inputs):
         step = max(1, self.plan.piece // self.plan.rows)
-        if self.is_only and self.emitter.issued[MATMUL] and inputs > _LAST:
-            return [*range(0, inputs - _LAST, step), inputs - _LAST]  # they wait for the last results
+        if self.is_only and self.emitter.issued[MATMUL] and inputs > LAST_PART:
+            return [*range(0, inputs - LAST_PART, step), inputs - LAST_PART]  # they wait for the last results
         if self.emitter.issued[MATMUL] or product.turned:
             return [*range(0, inputs, step)]
-        step = min(step, _SLOWLY[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
-        some = _SLOWLY if self.emitter.begins_slowly else _FIRST
+        step = min(step, SHORT_LOADS[-1]) if self.emitter.begins_slowly else step  # the first pass waits for few loads
+        some = SHORT_LOADS if self.emitter.begins_slowly else FIRST_LOADS
         starts = [*some[: sum(one < min(step, inputs) for one in some)], *range(step, inputs, step)]
-        ends = [inputs - count for count in _ENDS if count < inputs and self.columns == 1 < self.rows]
+        ends = [inputs - count for count in LAST_LOADS if count < inputs and self.columns == 1 < self.rows]
         return [one for one in starts if one < min(ends, default=inputs)] + ends
 
     def _operands(self, product, inputs):

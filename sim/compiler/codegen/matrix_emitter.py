@@ -6,16 +6,13 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Half, Opcode, Region,
 
 from ...golden.function_tables import table_of
 from ..memory.memories import Memories
+from ..tuning import STARTING, TABLE_CYCLES, UPDATE_ROWS, UPDATES_AT_ONCE
 from .emitter import ZEROS, Emitter
-from .scheduling import STARTING
 from .weight_tiles import Tile, runs_of
 
 __all__ = ["MatrixEmitter"]
 
-_TABLE_CYCLES = 700  # of the array, in which a binade of a function is loaded before its use
 _MOST_TILES = 65_535  # largest number of tiles in one LOAD_WEIGHTS
-_UPDATE_ROWS = 64  # largest number of rows of an UPDATE, for the overlap of its loads and stores with other UPDATEs
-_AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
 _PASSES = {f"tiles{loop}{suffix}": int(not suffix) for loop in (0, 1) for suffix in ("", "_stride", "_acc_stride")}
 _ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
 
@@ -136,7 +133,7 @@ class MatrixEmitter(Emitter):
         rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
         self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
         self._apart += self.ops[-1].rows * self.ops[-1].passes
-        if self._apart >= _TABLE_CYCLES:
+        if self._apart >= TABLE_CYCLES:
             self._apart = 0
             self._fill_table()
 
@@ -258,7 +255,7 @@ class MatrixEmitter(Emitter):
     def update(self, acc, rows, master, momentum):
         """Emits UPDATEs of `rows` rows of a parameter, whose gradient is the sums starting at `acc`. In region SCRATCH, `master`
         has the first vectors of the upper and lower halves of W, and `momentum` is the first vector of V. V is loaded after W."""
-        most = max(1, min(_UPDATE_ROWS, self.memories.biases.size // (2 * _AT_ONCE)))
+        most = max(1, min(UPDATE_ROWS, self.memories.biases.size // (2 * UPDATES_AT_ONCE)))
         planes = dict(zip((UpdatePart.UPPER, UpdatePart.LOWER, UpdatePart.MOMENTUM), (*master, momentum)))
         for first in range(0, rows, most):
             count = min(most, rows - first)

@@ -4,12 +4,11 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode
 
 from ...functions.functions import RELU
 from ..memory.windows import segments_of
+from ..tuning import SHORT_ROWS
 from .instructions import function_code
 from .pool_windows import runs_of_windows
 
-__all__ = ["SHORT", "is_plain", "key_of", "write_results", "write_update"]
-
-SHORT = 64  # rows, up to which one ACTIVATE writes the results of several column tiles
+__all__ = ["is_plain", "key_of", "write_results", "write_update"]
 
 
 def key_of(matrix, tile, row, rows, turned=False):
@@ -55,7 +54,7 @@ def _together(code, results):
         return 1
     result = results[0]
     lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
-    return max(1, min(SHORT, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
+    return max(1, min(SHORT_ROWS, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
 
 
 def is_plain(results):

@@ -9,11 +9,10 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
 from ...autodiff.rings import segment_outputs
 from ..memory.matrices import stretches
 from ..program import CompileError, too_small
+from ..tuning import GATHERED_TILES
 from .ring_exchange import emit_ring
 
 __all__ = ["Bucket", "Gatherer", "reduce_all", "reduce_scatter"]
-
-_TOGETHER = 4  # tiles that are gathered at a time
 
 
 def reduce_all(emitter, one):
@@ -153,7 +152,7 @@ class Gatherer:
         wanted = [place[0] for place in map(self._place, tiles) if place and place[0] >= self._read]
         if wanted:
             self._read = max(wanted) + 1
-            self._gather_up_to(self._read + _TOGETHER - 1)
+            self._gather_up_to(self._read + GATHERED_TILES - 1)
 
     def finish(self):
         """Gathers all tiles that are left, which no sum reads, before masters change."""

@@ -7,11 +7,9 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...golden.progress import Progress, touched
 from ..timing.units import MATMUL, STORE, UNITS
+from ..tuning import STARTING
 
 __all__ = ["ordered", "completes", "STARTING"]
-
-#: Number of LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last.
-STARTING = 4
 
 
 def ordered(ops, timeline, eager, late=0):

@@ -8,11 +8,10 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
+from ..tuning import WINDOW_PART
 from .weight_tiles import Tile, alike, steps_of
 
-__all__ = ["PART", "add_windows"]
-
-PART = 1_000  # cycles of the array, after which jobs of updates may follow
+__all__ = ["add_windows"]
 
 
 def add_windows(code, product):
@@ -186,7 +185,7 @@ class _WindowCode:
         down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
         places = [images[k] + down + window.offset(position) for position, k in inputs]
         passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
-        each = -(-PART // (len(tiles[0]) * max(code.rows, code.n)))
+        each = -(-WINDOW_PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not begun and loops:
             code.begin(places[0], loops, tiles[0], 0, code.rows, column)
             passes, begun = passes[1:], True

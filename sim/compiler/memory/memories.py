@@ -1,6 +1,7 @@
 """The core's memories, and their division among the data of a program: the phases of `PHASES`."""
 
 from ..program import CompileError, too_small
+from ..tuning import HELD_SHARE, RESULTS_SHARE, TABLE_PART, TURNING_SHARE, UPDATES_SHARE
 
 __all__ = ["PHASES", "Memories", "Ring", "Store"]
 
@@ -14,12 +15,6 @@ PHASES = {
     "beside": (("sides", "beside"), "updates have begun, so jobs of samples leave them their rows for sums"),
     "updates": (("sides", "beside"), "all rows for operands and for sums are for updates"),
 }
-
-_SHARES = 4  # one of this many parts of the unified buffer holds results
-_UPDATES = 3  # one of this many parts of the rows for operands, and of the rows for sums, is for updates that begin early
-_HELD = 3  # updates of several steps: one of this many parts of the rows for sums holds sums between steps
-_TABLE_PART = 16  # vectors of a function table per LOAD
-_TURNING = 4  # one of this many parts of the accumulators transposes operands, if LOAD cannot
 
 
 class Ring:
@@ -122,15 +117,15 @@ class Memories:
         self.zeros = max(beyond, default=1)
         self.base = self.zeros + self.n * len(constants.resident)
         depth = config.unified_buffer_depth
-        self.tables = Ring(self.base, 2 * min(_TABLE_PART, max(1, depth // 64)) * bool(constants.functions))
+        self.tables = Ring(self.base, 2 * min(TABLE_PART, max(1, depth // 64)) * bool(constants.functions))
         self.base += self.tables.size
         if self.base + (4 * self.n if constants.resident else 4) > depth:
             raise CompileError(
                 too_small(config, "unified_buffer_depth", self.base + 4 * self.n, "constants and operands of this step")
             )
-        self._divide((depth - self.base) // _SHARES)
+        self._divide((depth - self.base) // RESULTS_SHARE)
         self.passing, self.exchanges = self.operands, Store(depth, 0, self.kept)
-        rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // _TURNING, 2 * self.n)
+        rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // TURNING_SHARE, 2 * self.n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
         self.gathered, self.parts, self.by_samples, self.lasting_rows = frozenset(), 1, False, None
         self.most_rows, self.is_step = 0, bool(constants.lowered.step.state)
@@ -154,7 +149,7 @@ class Memories:
     def _halve(self, needed):
         """Leaves half of the unified buffer to results and exchanges, or less if operands need `needed` rows."""
         rows, (least, each, count) = self.config.unified_buffer_depth - self.base, self._needed
-        size = max(rows // _SHARES, min(rows // 2, rows - max(needed, least)))
+        size = max(rows // RESULTS_SHARE, min(rows // 2, rows - max(needed, least)))
         most = 2 * size // 3
         self._divide(size, min(most, min(count, max(1, most // each)) * each))
         self.passing = self.results
@@ -167,18 +162,18 @@ class Memories:
         """Gives up to `count` times `exchanged` rows to exchanges. The transposed operands of gradients have `operands` rows
         each, and stay on the chip if they fit."""
         size = self.config.unified_buffer_depth - self.base
-        self._needed = max((rows for rows in operands if rows <= size - size // _SHARES), default=0), exchanged, count
+        self._needed = max((rows for rows in operands if rows <= size - size // RESULTS_SHARE), default=0), exchanged, count
         self._halve(0)
 
     def _steps(self, needed):
         """Leaves `needed` rows to operands, if possible."""
         self._halve(needed)
-        rows = self.sums.size // (2 if self.gathered else _HELD)
+        rows = self.sums.size // (2 if self.gathered else HELD_SHARE)
         self._held, self.sums = Ring(0, rows), Ring(rows, self.sums.size - rows)
 
     def _sides(self):
-        base, size, rows = self.base, self.operands.size, self.sums.size // _UPDATES
-        others, self.lasting_rows = size // _UPDATES, self.sums.size - rows
+        base, size, rows = self.base, self.operands.size, self.sums.size // UPDATES_SHARE
+        others, self.lasting_rows = size // UPDATES_SHARE, self.sums.size - rows
         stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
         self._both = [*zip(stores, (self.sums, Ring(self.lasting_rows, rows)), (self.parts, 1))]
         self.passing = self.results  # results do not stay on the chip while a job is not complete

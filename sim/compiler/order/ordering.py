@@ -7,14 +7,10 @@ from itertools import repeat
 
 from ..tiling.runs import Completed, dependencies_of, runs_of, updates_of, weaves
 from ..timing.estimates import array_cycles, softmax_cycles
+from ..tuning import CHOICE, CHUNK_LATENCY, CHUNK_WAIT, LAG
 from .pipeline import Pipeline
 
 __all__ = ["woven"]
-
-_WINDOW = 32  # sums among which the next one is chosen
-_LAG = 4  # sums from a sum to its reader, if possible
-_WAIT = 160  # cycles that the array waits for a job of earlier samples
-_LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results
 
 
 def woven(sums, writer, config):
@@ -68,7 +64,7 @@ def _in_time(items, config):
 
     def key(number):
         start = max([clock, *(ends[other] for other in before[number])])
-        return max(0, start - clock - _WAIT), items[number][0].rows.start, number
+        return max(0, start - clock - CHUNK_WAIT), items[number][0].rows.start, number
 
     while left:
         number = min((one for one in left if before[one] <= ends.keys()), key=key)
@@ -79,7 +75,7 @@ def _in_time(items, config):
         if not left[number]:
             del left[number]
             of_rows = [softmax_cycles(one, job, config, result.softmax) for result in one.results if result.softmax]
-            ends[number] = clock + _LATENCY + sum(of_rows)
+            ends[number] = clock + CHUNK_LATENCY + sum(of_rows)
     return order
 
 
@@ -89,11 +85,11 @@ def _in_turns(sums):
     dependencies, places, left, order, selected = dependencies_of(sums), {}, list(range(len(sums))), [], None
 
     def wait(number):
-        last = max((places[other] for other in dependencies[number][0]), default=-_LAG)
-        return sums[number].table not in (None, selected), max(0, last + _LAG - len(order)), number
+        last = max((places[other] for other in dependencies[number][0]), default=-LAG)
+        return sums[number].table not in (None, selected), max(0, last + LAG - len(order)), number
 
     while left:
-        ready = [one for one in left[:_WINDOW] if all(places.keys() >= some for some in dependencies[one])]
+        ready = [one for one in left[:CHOICE] if all(places.keys() >= some for some in dependencies[one])]
         number = min(ready, key=wait)
         left.remove(number)
         places[number] = len(order)

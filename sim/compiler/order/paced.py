@@ -9,19 +9,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..codegen.window_jobs import PART
 from ..lowering.ring import AllReduce, ReduceScatter
 from ..memory.memories import Ring
 from ..tiling.runs import Completed, dependencies_of, runs_of, updates_of, weaves
 from ..timing.estimates import array_cycles, is_array_busier, results_cycles, whole_cycles
 from ..timing.units import turnaround
+from ..tuning import LAYER_LATENCY, TOLERATED, WINDOW_PART, WORTH
 from .pipeline import Pipeline
 
 __all__ = ["is_paced", "paced"]
-
-_WORTH = 100  # cycles that the array waits for a job, from which updates precede it
-_LATENCY = 120  # cycles from the last result of a job to a job that reads its results
-_TOLERATED = 32  # cycles that the array waits for a job of an earlier layer
 
 
 def is_paced(sums):
@@ -70,14 +66,14 @@ class _Pace:
 
     def items(self):
         for one, job, wait, is_last in self.order:
-            if wait > _WORTH:
+            if wait > WORTH:
                 some = self.copies if self.copies.left else self.pipeline
                 yield from self._advanced(some, some.during(wait))
             yield one, job
             left = array_cycles(one, job, self.config)
             while self.writer.is_open(one, job):
-                self._pass(PART)
-                left, self.quiet = left - PART, self.quiet - PART
+                self._pass(WINDOW_PART)
+                left, self.quiet = left - WINDOW_PART, self.quiet - WINDOW_PART
                 for some in (self.copies, self.pipeline) if self.quiet <= 0 else ():
                     yield from self._advanced(some, some.due_steps())
                 yield one, job
@@ -231,7 +227,7 @@ class _Clock:
         self.results = max(self.results, self.array + turnaround(self.config)) + results_cycles(one, job, self.config)
         first = self.ring.take(min(needed, self.ring.size))
         self.flight = [*(one for one in self.flight if one[-1] > start), (first, first + needed, self.results)]
-        return self.results + _LATENCY
+        return self.results + LAYER_LATENCY
 
 
 def _by_samples(sums, jobs, dependencies, config, memories):
@@ -270,7 +266,7 @@ def _by_samples(sums, jobs, dependencies, config, memories):
     def wait(number):
         """Returns a key that is least for the layer whose job is next. A function table is not loaded for each job."""
         loads = layers[number].sums.table not in (None, selected)
-        time = max(0, times[number] - clock.array - _TOLERATED)
+        time = max(0, times[number] - clock.array - TOLERATED)
         if memories.phase == "samples":
             return time, (layers[number].jobs[0] or [0])[0], number
         return loads, time, number

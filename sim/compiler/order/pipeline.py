@@ -4,10 +4,9 @@ from itertools import accumulate, product
 
 from ..lowering.ring import AllReduce, ReduceScatter
 from ..timing.estimates import array_cycles
+from ..tuning import UPDATE_JOBS
 
 __all__ = ["Pipeline"]
-
-_IN_FLIGHT = 3  # jobs of updates in flight; one for each step if the cores of a ring exchange gradients between
 
 
 class Pipeline:
@@ -31,7 +30,7 @@ class Pipeline:
     def __init__(self, runs, config):
         self.config, self.depth = config, max((len(_steps(run)) for run in runs), default=0)
         exchanges = any(isinstance(one, ReduceScatter) for run in runs for one in run[1:])
-        self.ways = self.depth if exchanges else min(self.depth, _IN_FLIGHT)
+        self.ways = self.depth if exchanges else min(self.depth, UPDATE_JOBS)
         self.items, self.begun, self.due = [], 0, 0
 
     @property

@@ -30,21 +30,15 @@ from ..tiling.chunks import chunked, divisions
 from ..tiling.tiling import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
+from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, TRIED_ROWS
 from .ordering import woven
 from .paced import is_paced, paced
 
 __all__ = ["NotMatrices", "Order", "Schedule", "changes", "compile_graph", "emitted_again", "lowered_step", "search"]
 
-_SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles are compared
-_MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
-_MOST_ORDERED = 60_000  # instructions of which several orders are compared
 _EMISSION = 0.6  # the time of emitting instructions, in simulations of their cycles
 _FASTER = "a larger array (`n`), which has fewer tiles, or a smaller batch"
-_PARTS = 2  # steps of convolutions: a job has one of so many parts of the sums it could have; so later layers begin earlier
-_SHORT = 300  # instructions of a network's program, up to which all its orders are compared
-_ROWS = 48  # of the jobs of networks, tried beside the most rows: the first job then waits for few operands
 _QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
-_ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250), (3, 0))  # `eager` and `late` of :func:`ordered`
 
 
 def compile_graph(step, config, batch, cores=1):
@@ -99,7 +93,7 @@ def changes(lowered, config):
         return [{"starts": starts} for starts in divisions(lowered.sums, config.n)]
     if is_paced(lowered.sums):
         return [{}]
-    return [{}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": _ROWS}]
+    return [{}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": TRIED_ROWS}]
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ class Schedule(NamedTuple):
 
 
 class _Search:
-    """The search for the fastest instructions. After `_MOST_SIMULATED` instructions, it makes no more attempts.
+    """The search for the fastest instructions. After `MOST_SIMULATED` instructions, it makes no more attempts.
 
     Members
     -------
@@ -153,12 +147,12 @@ class _Search:
 
     def attempt(self, order):
         """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
-        if self.best and self.emitted > _MOST_SIMULATED:
+        if self.best and self.emitted > MOST_SIMULATED:
             return
         emitter, writer = _emitted(self.constants, self.config, self.cores, order, self._tell)
         ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
         self.emitted += len(ops)
-        if not self.best or self.emitted <= _MOST_SIMULATED:
+        if not self.best or self.emitted <= MOST_SIMULATED:
             self._keep_fastest(ops, order, (emitter.image, writer.described()))
         if self._shown:
             show(None)
@@ -173,12 +167,12 @@ class _Search:
     def _keep_fastest(self, ops, order, made_with):
         """Times several orders of instructions, or only the order of the best so far. On a ring, also the order of emission. Of
         very many instructions, times only the first order that completes."""
-        config, cores, best, is_one = self.config, self.cores, self.best, self.fast or len(ops) > _MOST_ORDERED
+        config, cores, best, is_one = self.config, self.cores, self.best, self.fast or len(ops) > MOST_ORDERED
         ideal = simulate(ops, config, ideal=True, cores=cores)
-        is_short = len(ops) <= _SHORT and not self.constants.lowered.step.state
+        is_short = len(ops) <= SHORT_PROGRAM and not self.constants.lowered.step.state
         self._tell(1, 1)
         again = [] if best is None or is_short else dict.fromkeys([best.sorting, None] if cores > 1 else [best.sorting])
-        tries = [_ORDERS[0], None, *_ORDERS[1:]] if is_one else [None, *_ORDERS[: max(1, _SIMULATED // len(ops))]]
+        tries = [ORDERS[0], None, *ORDERS[1:]] if is_one else [None, *ORDERS[: max(1, SIMULATED // len(ops))]]
         for sorting in again or tries:
             if is_one and best is not self.best:
                 break
@@ -216,7 +210,7 @@ def _emitted(constants, config, cores, order, tell=None):
     memories.by_samples = order.by_samples or is_paced(split)
     if order.by_samples:
         memories.enter("samples")
-    memories.parts = _PARTS if memories.by_samples else 1
+    memories.parts = LAYER_PARTS if memories.by_samples else 1
     memories.most_rows = order.most_rows
     writer, sums = JobWriter(emitter, split), [one for one in split if one.products]
     whole = sum(array_cycles(one, (0, len(one.rows), 0, one.shape.tiles), config) for one in sums)

@@ -4,12 +4,9 @@ other jobs of the last chunk precede it, and no gradient of a parameter is compl
 from dataclasses import replace
 
 from ..lowering.sums import Expansion, MatrixSum
+from ..tuning import CHUNKS, FEW_SAMPLES, LAST_CHUNK
 
 __all__ = ["chunked", "divisions"]
-
-_LEAST = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
-_FEW = 48  # samples, up to which the last chunk may be smaller
-_SIZES = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # of the chunks, and of the last chunk, in units of n or `_LEAST`
 
 
 def divisions(sums, n):
@@ -18,11 +15,11 @@ def divisions(sums, n):
     plain = [one for one in sums if isinstance(one, MatrixSum)]
     if any(one.shape.geometry.period > 1 for one in plain) or any(isinstance(one, Expansion) for one in sums):
         return [(0,)]
-    rows, unit, found = sums[0].shape.geometry.rows, max(n, _LEAST), []
-    for size, end in _SIZES:
+    rows, unit, found = sums[0].shape.geometry.rows, max(n, LAST_CHUNK), []
+    for size, end in CHUNKS:
         last = end * unit
         found.append((*range(0, rows - last, size * unit), rows - last) if 0 < last < rows else (0,))
-    if n < _LEAST and n < rows <= _FEW:
+    if n < LAST_CHUNK and n < rows <= FEW_SAMPLES:
         found.append((0, rows - n))
     return [*dict.fromkeys(found)]
 

@@ -7,15 +7,11 @@ from math import ceil, lcm
 from ..lowering.ring import ReduceScatter
 from ..program import CompileError, too_small
 from ..timing.estimates import is_array_busier
+from ..tuning import DIVIDED_TILES, EXCHANGE_PARTS, LEAST_ROWS, POOLED_PARTS, SAMPLE_JOBS
 
-__all__ = ["LEAST_ROWS", "TOGETHER", "SumPlan", "can_join", "exchanged_rows", "operand_rows", "plan_run", "plan_sum"]
+__all__ = ["TOGETHER", "SumPlan", "can_join", "exchanged_rows", "operand_rows", "plan_run", "plan_sum"]
 
 TOGETHER = 4  # channels of a product of kind "bands" whose sums are in the accumulators together
-LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions
-_PARTS = 4  # parts of the accumulators: gradients of jobs in flight, and sums of their updates
-_POOLED = 1.5  # networks: a job has one of so many parts of the sums it could have, if pooling takes longer than the sums
-_IN_FLIGHT = 3  # jobs in the accumulators, if samples follow each other: encoder block at batch 8 is 2.8 % faster than with 2
-_DIVIDED = 3  # tiles of a part of the samples that are divided into at least two jobs
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def _plan_exchange(run, exchange, memories):
     if run[0] is exchange:
         return SumPlan(rows, columns, 0)
     columns, is_padded = min(columns, memories.sums.size // rows), exchange.padded(memories.cores) > rows
-    part = 1 if is_padded else max(1, min(columns, memories.sums.size // (_PARTS * rows)))
+    part = 1 if is_padded else max(1, min(columns, memories.sums.size // (EXCHANGE_PARTS * rows)))
     return SumPlan(rows, columns // part * part, operand_rows(run[0]), part)
 
 
@@ -161,7 +157,7 @@ class _Needs:
         if self.has_lines and not is_banded and is_busier:
             self.parts = memories.parts
         elif any(one.pool for one in sums.results) and not is_busier and not memories.is_step:
-            self.parts = _POOLED
+            self.parts = POOLED_PARTS
         if self.parts > 1 and not self.fits(_unit(sums), 1, 2):
             self.parts = 1
 
@@ -243,10 +239,10 @@ def plan_sum(sums, memories, most_rows=None):
     most = shape.tiles if whole else min(shape.tiles, max(1, config.weight_fifo_depth // 2))
     most = most if whole or sums.start else min(most, memories.zero_rows)
     gathers = sums.rows.start == 0 and sums.name in memories.gathered
-    shares = _IN_FLIGHT if memories.phase == "samples" else 1 if gathers else shares  # outputs read a gathered tile soon
+    shares = SAMPLE_JOBS if memories.phase == "samples" else 1 if gathers else shares  # outputs read a gathered tile soon
     columns = shape.tiles if whole else max(count for count in range(1, most + 1) if count == 1 or fits(rows, count, shares))
-    if sums.span and not whole and shape.tiles >= _DIVIDED and not gathers:
-        columns = min(columns, -(-shape.tiles // _DIVIDED))  # jobs of another chunk are between the two
+    if sums.span and not whole and shape.tiles >= DIVIDED_TILES and not gathers:
+        columns = min(columns, -(-shape.tiles // DIVIDED_TILES))  # jobs of another chunk are between the two
     if is_shared():
         columns = min(columns, -(-LEAST_ROWS // rows))
     columns = least if least > 1 else -(-shape.tiles // -(-shape.tiles // columns))

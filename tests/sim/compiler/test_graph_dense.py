@@ -3,7 +3,7 @@
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.spec.isa import FunctionCode, Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen import jobs
 from amaranth_tpu.sim.compiler.order.search import compile_graph
@@ -69,13 +69,13 @@ def test_softmax_of_the_samples_alone(rng):
 
 @pytest.mark.search
 def test_table_is_loaded_beside_the_first_sums(rng):
-    """The parts of Adam's table are loaded between the passes of the first layer."""
+    """The parts of Adam's table are loaded between passes, and before the first use of the function."""
     program = _compiled(rng, (80, 32, 3), 20, Adam())
     kinds = [op.opcode for op in program.ops]
-    first = kinds.index(Opcode.ACTIVATE)
+    first = next(place for place, op in enumerate(program.ops) if op.fields.get("function") is FunctionCode.TABLE)
     loads = [place for place, kind in enumerate(kinds) if kind is Opcode.LOAD_TABLE]
     passes = [kinds[:place].count(Opcode.MATMUL) for place in loads]
-    assert loads[-1] < first and len(set(passes)) > 2
+    assert loads[0] < kinds.index(Opcode.ACTIVATE) < loads[-1] < first and len(set(passes)) > 2
 
 
 @pytest.mark.search
@@ -83,7 +83,7 @@ def test_fastest_division_of_the_batch_is_kept(rng, monkeypatch):
     """The chosen division is at least as fast as a division alone."""
     best = _compiled(rng, (40, 12, 3), 64).predicted_cycles
     cycles = []
-    for size in chunks._SIZES[:3]:
-        monkeypatch.setattr(chunks, "_SIZES", (size,))
+    for size in chunks.CHUNKS[:3]:
+        monkeypatch.setattr(chunks, "CHUNKS", (size,))
         cycles.append(_compiled(rng, (40, 12, 3), 64).predicted_cycles)
     assert best <= min(cycles) < max(cycles)

@@ -203,7 +203,7 @@ def test_updates_of_several_steps_overlap(rng, monkeypatch):
     """The steps of an update by Adam alternate with the steps of the updates before and after it."""
     step = make_step(dense_network(rng, (200, 32, 10)), Adam())
     together = compile_graph(step, Config(n=8, training=True), 8)
-    monkeypatch.setattr(pipeline, "_IN_FLIGHT", 1)
+    monkeypatch.setattr(pipeline, "UPDATE_JOBS", 1)
     apart = compile_graph(step, Config(n=8, training=True), 8)
     assert together.predicted_cycles < 0.98 * apart.predicted_cycles
     run_on_model(together, Adam(), rng, steps=2)

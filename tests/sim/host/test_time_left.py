@@ -140,10 +140,10 @@ def test_compiler_counts_from_the_first_job(monkeypatch, texts, caplog):
 def test_very_many_instructions_are_ordered_once(monkeypatch, dense):
     simulated, real = [], search.simulate
     monkeypatch.setattr(search, "simulate", lambda *some, **fields: simulated.append(fields) or real(*some, **fields))
-    monkeypatch.setattr(search, "_MOST_SIMULATED", 0)
+    monkeypatch.setattr(search, "MOST_SIMULATED", 0)
     compile_network(dense, PRESETS["tiny"], 5)
     several = len(simulated)
-    monkeypatch.setattr(search, "_MOST_ORDERED", 0)
+    monkeypatch.setattr(search, "MOST_ORDERED", 0)
     compile_network(dense, PRESETS["tiny"], 6)
     assert len(simulated) - several == 2 < several
 
