@@ -80,6 +80,7 @@ def made():
     return network, program, make_bundle(network, program, rng.normal(size=(2, 9)).astype(np.float32), name="own")
 
 
+@pytest.mark.search  # the fixture of the module is compiled with the fastest order
 def test_files(made):
     network, program, bundle = made
     assert tuple(bundle.files) == FILES and bundle.files["model.bin"] == program.model
