@@ -1,1 +1,1 @@
-"""Softmax on several lanes, with several rows in flight: maximum, exponentials, sums, division, results."""
+"""Softmax and normalization on several lanes, with several rows in flight: maximum, sums, division, results."""
