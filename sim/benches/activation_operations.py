@@ -5,7 +5,7 @@ from amaranth_tpu.hw.spec.operations import activate_layout
 
 from ..rtl.ports import pack
 
-__all__ = ["idle", "interrupted", "ones", "random_operation", "rows_read", "table_loads", "tag"]
+__all__ = ["idle", "interrupted", "ones", "random_operation", "rows_read", "table_loads", "tag", "use_loaded_entries"]
 
 
 def tag(rng, config):
@@ -28,6 +28,19 @@ def table_loads(rng, config, part):
             **table_settings(rng),
             **({"single": ones(rows)} if config.pooling else {}),
         }
+
+
+def use_loaded_entries(rng, model):
+    """Replaces half of the model's sums by numbers whose entries in the function table are loaded, with normal values."""
+    table, numbers = model.table, []
+    for place, (value, slope) in enumerate(zip(table.words[::2], table.words[1::2])):
+        binade = (place >> 7) - table.base & 15
+        if slope and 0x1000 < value & 0x7FFF < 0x7000 and binade < table.binades and 0 < table.first + binade < 255:
+            numbers.append(place >> 11 << 31 | table.first + binade << 23 | (place & 0x7F) << 16)
+    for row in model.sums if numbers else ():
+        for lane in range(model.n):
+            if rng.random() < 0.5:
+                row[lane] = rng.choice(numbers) | rng.getrandbits(16)
 
 
 def table_settings(rng):

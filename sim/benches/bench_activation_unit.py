@@ -13,7 +13,17 @@ from amaranth_tpu.hw.spec.isa import FunctionCode, Task
 from ..rtl.bench_side import arguments, report
 from ..rtl.ports import play
 from .activation_model import ActivationModel
-from .activation_operations import idle, interrupted, ones, payload, random_operation, rows_read, table_loads, tag
+from .activation_operations import (
+    idle,
+    interrupted,
+    ones,
+    payload,
+    random_operation,
+    rows_read,
+    table_loads,
+    tag,
+    use_loaded_entries,
+)
 
 
 def events_of(model, op):
@@ -158,6 +168,9 @@ async def runs(ports, rng, *, count, part=1, **sizes):
         await operations(ports, rng, config=config, pending=loads, model=model, grants=1, pace=1)
     for grants, pace in ((1, 1), (0.5, 1), (0.2, 0.3), (1, 0.2)):
         pending = [random_operation(rng, config) for _ in range(count)]
+        if config.table_lanes:
+            use_loaded_entries(rng, model)
+            pending.insert(0, function_of_rows(rng, config, FunctionCode.TABLE, config.accumulator_depth))
         model.quick = not config.table_lanes and not config.softmax and rows_read(pending[0]) == 1
         cycles, written, _ = await operations(ports, rng, config=config, pending=pending, model=model, grants=grants, pace=pace)
         total += written
@@ -176,6 +189,12 @@ async def runs(ports, rng, *, count, part=1, **sizes):
     return total
 
 
+def function_of_rows(rng, config, function, rows):
+    """Returns an ACTIVATE of the first `rows` rows."""
+    op = {**idle(config), "tag": tag(rng, config), "function": function, "rows": rows}
+    return op | ({"single": ones(rows)} if config.pooling else {})
+
+
 async def functions(ports, rng, *, rows, **sizes):
     """Measures the cycles of an ACTIVATE of `rows` rows, with the function TABLE (the table is empty) and with NONE. Returns
     both."""
@@ -183,8 +202,7 @@ async def functions(ports, rng, *, rows, **sizes):
     model, found = ActivationModel(rng, config), []
     model.quick = False
     for function in (FunctionCode.TABLE, FunctionCode.NONE):
-        op = {**idle(config), "tag": tag(rng, config), "function": function, "rows": rows}
-        op |= {"single": ones(rows)} if config.pooling else {}
+        op = function_of_rows(rng, config, function, rows)
         found.append((await operations(ports, rng, config=config, pending=[op], model=model, grants=1, pace=1))[0])
     return found
 
