@@ -7,6 +7,7 @@ The value after the arrow changes the cycles of the named programs as stated. A 
 RESULTS_SHARE = 4  # of the unified buffer holds results. -> 3: kws +8.6 %, default-32 with Adam -0.4 %
 UPDATES_SHARE = 3  # of the rows for operands and sums is for updates that begin early. -> 2: c +6.1 %, a +4.1 %; -> 4: a +0.9 %
 HELD_SHARE = 3  # of the rows for sums is for sums between steps of an update. -> 2 or 4: default-32 with Adam +1.2 %
+IMAGE_SHARE = 3  # of the rows for operands has the image of a sample that several jobs share. -> 1: vww +0.9 %, a-64 +0.6 %
 TURNING_SHARE = 4  # of the accumulators transposes operands, if LOAD cannot.
 
 # Function tables
@@ -29,6 +30,7 @@ UPDATES_AT_ONCE = 3  # UPDATEs whose bias rows are loaded at the same time
 GATHERED_TILES = 4  # that the cores of a ring gather at a time. -> 1: ring of default-64 +0.5 %
 
 # Loads at the start and end of a program
+LOAD_COST = 16  # cycles of a LOAD beside the cycles of its rows, if zeros are loaded. -> 0: vww +1.3 %, c-8 +0.2 %
 STARTING = 4  # LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last. -> 0: c +1.6 %
 FIRST_LOADS = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step.
 SHORT_LOADS = (0, 1, 3, 6, 10)  # the same, if all loads are short. -> `FIRST_LOADS`: d +1.7 %

@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
-from ..tuning import WINDOW_PART
+from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
 from .weight_tiles import Tile, alike, steps_of
 
 __all__ = ["add_windows"]
@@ -45,7 +45,11 @@ class _WindowCode:
         self.shown = [tuple(lines) for _, *lines in self.segments]
         height = self.window.size[0]
         whole = product.source.tiles * self.window.rows(height)
-        if len(self.segments) == 1 and self.segments[0][3] < height and whole <= self.emitter.memories.operands.size:
+        if (
+            len(self.segments) == 1
+            and self.segments[0][3] < height
+            and whole <= self.emitter.memories.operands.size // IMAGE_SHARE
+        ):
             self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
         self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
 
@@ -269,8 +273,9 @@ class _WindowCode:
         images = [self.window.image(first, lines) for _, first, lines in self.shown]
         images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
         rows = np.concatenate(images)
-        there = np.flatnonzero(rows >= 0)
-        for first, count in stretches(np.flatnonzero(rows < 0)):
+        zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)
+        apart = sum(count + LOAD_COST for _, count in zeros) < self.ends[-1] + LOAD_COST
+        for first, count in zeros if apart else [(0, self.ends[-1])]:
             emitter.load_zeros(place + first, count)
         for first, row, count in stretches(there, rows[there]):
             emitter.load(source, tile, row, count, place + first)
