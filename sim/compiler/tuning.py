@@ -12,16 +12,16 @@ TURNING_SHARE = 4  # of the accumulators transposes operands, if LOAD cannot.
 
 # Function tables
 TABLE_PART = 16  # vectors of a function table per LOAD, which have rows of the buffer of their own. -> 64: default-32 +0.1 %
-TABLE_CYCLES = 700  # of the array, in which a binade of a function is loaded before its use. -> 400: encoder block +2.4 %
+TABLE_CYCLES = (
+    700  # of the array, in which a binade of a function is loaded before its use. -> 400: encoder block at batch 1 +2.4 %
+)
 
 # Rows, tiles and jobs in flight
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions. -> 128: c-8 +0.6 %
 SHORT_ROWS = 64  # rows, up to which one ACTIVATE writes the results of several column tiles. -> 1: ring of default-64 +0.6 %
 EXCHANGE_PARTS = 4  # of the accumulators: gradients of jobs in flight, and sums of their updates. -> 1: ring of default-64 +6.4 %
 POOLED_PARTS = 1.5  # of the sums of a job in networks, if pooling takes longer than the sums. -> 1: c +5.1 %
-LAYER_PARTS = (
-    2  # of the sums of a job in steps of convolutions; so later layers begin earlier. -> 1: c +4.9 %, a +3.8 %, kws -1.9 %
-)
+LAYER_PARTS = 2  # of the sums of a job if jobs have whole samples; so later layers begin earlier. -> 1: c +4.9 %, a +3.8 %
 DIVIDED_TILES = 3  # of a part of the samples are divided into at least two jobs. -> 1,000,000: default-64 +1.0 %
 SAMPLE_JOBS = 3  # in the accumulators, if samples follow each other. -> 2: encoder block at batch 8 +5.9 %; -> 6: +5.7 %
 UPDATE_JOBS = 3  # of updates in flight; one for each step if cores exchange gradients between.
@@ -40,7 +40,7 @@ LAST_PART = 2  # column tiles, or tiles of inputs, of the last part of a job, wi
 # Order of jobs
 WINDOW_PART = 1_000  # cycles of the array in windows, after which jobs of updates may follow. -> only between jobs: a-8 +3.7 %
 WORTH = 100  # cycles that the array waits for a job, from which updates precede it.
-LAYER_LATENCY = 120  # cycles from the last result of a job to a job that reads it. -> 60: encoder block at batch 8 +1.0 %
+LAYER_LATENCY = 120  # cycles from the last result of a job to a job that reads it. -> 60: encoder block at batch 8 +2.9 %
 TOLERATED = 32  # cycles that the array waits for a job of an earlier layer. -> 0 or 64: encoder block at batch 8 +1.0, +0.8 %
 CHOICE = 32  # sums among which the next one is chosen.
 LAG = 4  # sums from a sum to its reader, if possible.
