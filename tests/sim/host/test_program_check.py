@@ -41,7 +41,7 @@ def path(tmp_path):
 def broken(monkeypatch):
     """Breaks the compiler: weights of all layers are stored in reverse."""
     pack = Constants.pack
-    monkeypatch.setattr(Constants, "pack", lambda constants, image: pack(constants, image[::-1]))
+    monkeypatch.setattr(Constants, "pack", lambda constants, image, *others: pack(constants, image[::-1], *others))
 
 
 @pytest.fixture
