@@ -190,7 +190,7 @@ class SoftmaxLanesUnit(wiring.Component):
         """Connects the parts for NORMALIZE. The last assignment to a signal counts: these replace the ones for SOFTMAX."""
         op, n, lanes, parts = self.port.op.payload, self.n, self.lanes, m.submodules
         bank, writer, powers, control, scales = parts.bank, parts.writer, parts.kept_powers, parts.control, parts.scales
-        reader, sums = parts.reader, parts.sum
+        sums = parts.sum
         squares = SquareStage(n=n, lanes=lanes, operation=self._activate, kept=self.kept)
         means = DividerBank(
             width=(width := 26 + len(op.rows1) + exact_log2(n)),
@@ -199,7 +199,7 @@ class SoftmaxLanesUnit(wiring.Component):
             divider=lambda: MeanDivider(width=width, bits=26),
             divisor=width - 26,
         )
-        m.submodules.squares, m.submodules.means = squares, means
+        m.submodules.square_stage, m.submodules.means = squares, means
         m.submodules.places = places = ShortFifo(shape=PLACE, depth=16)
         count = Signal(width - 26, reset_less=True)
         m.d.sync += count.eq(Cat((op.lanes - 1)[: exact_log2(n)], op.rows1 - 1) + 1)
@@ -226,6 +226,13 @@ class SoftmaxLanesUnit(wiring.Component):
             bank.o.ready.eq(writer.quotients.ready),
         ]
         connect(m, means.o, squares.means)
+        self._switch(m, mask)
+
+    def _switch(self, m, mask):
+        """Connects the signals that NORMALIZE and SOFTMAX share, for NORMALIZE."""
+        op, parts = self.port.op.payload, m.submodules
+        bank, writer, powers, control, scales = parts.bank, parts.writer, parts.kept_powers, parts.control, parts.scales
+        reader, sums, squares, means, places = parts.reader, parts.sum, parts.square_stage, parts.means, parts.places
         with m.If(op.normalize):
             m.d.comb += [
                 # A row enters the sum if there is a place for the exponent of its last place.
@@ -252,7 +259,7 @@ class SoftmaxLanesUnit(wiring.Component):
                 writer.quotients.valid.eq(squares.factors.valid),
                 squares.factors.ready.eq(writer.quotients.ready),
             ]
-        for index in range(lanes):
+        for index in range(self.lanes):
             lane, key, there = parts[f"lane_{index}"], reader.keys.word_select(index, 32), Signal(name=f"there_{index}")
             term = lane.aligned & (mask[index] | ~control.loaded.last).replicate(26)
             m.d.comb += there.eq(mask[index] | ~reader.o_last)

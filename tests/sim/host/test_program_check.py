@@ -82,7 +82,7 @@ def test_commands_write_nothing(command, path, broken, tmp_path):
 def test_unchecked_program_is_written(command, path, broken, tmp_path):
     done = command("compile", "--model", path, "--n", 4, "--batch", 2, "-o", tmp_path / "out", "--no-check", "--json")
     assert done.returncode == 0 and '"program_checked": false' in done.stdout
-    assert (tmp_path / "out" / "model.bin").exists() and "--no-check`" in (tmp_path / "out" / "model.h").read_text()
+    assert (tmp_path / "out" / "model.bin").exists() and " --no-check " in (tmp_path / "out" / "model.h").read_text()
 
 
 def test_board_gets_no_wrong_program(path, broken):
