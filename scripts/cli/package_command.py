@@ -51,12 +51,14 @@ def package(
     `tpu compile`; otherwise it writes nothing.
     """
     from amaranth_tpu.hw.verilog.header import command, origin, package_version
+    from amaranth_tpu.hw.verilog.module_names import check_name
     from amaranth_tpu.sim.compiler.compile import check_batch
 
     from ..package.design import Design
     from ..package.package import package_files, top_level
 
     check_batch(batch)
+    check_name(name)
     if output is None:
         raise typer.BadParameter("-o is missing; give a folder for the files, such as -o ip/tpu")
     config = config_of(core, cores, link_latency)
