@@ -30,7 +30,8 @@ def test_ctrl_c(job, tmp_path):
     _wait_for(folder / "checkpoint.safetensors", process)
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=60)
-    assert (process.returncode, said, out) == (130, "interrupted\n", "")
+    told = said.removesuffix("interrupted\n")  # a slow machine has told how long 100,000 epochs take
+    assert (process.returncode, out) == (130, "") and told != said and (not told or "this takes" in told)
     assert [path.name for path in folder.iterdir()] == ["checkpoint.safetensors"]
 
 
