@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
@@ -37,7 +37,7 @@ _LETTERS = 200
 
 def _new_training(steps, seed):
     graph = load_network(saved_model(gpt_model(weights=new_weights(seed), has_state=False)))
-    network, ids = differentiate(graph), encoded(training_text())
+    network, ids = with_parameters(graph), encoded(training_text())
     cut = round(0.9 * len(ids))
     samples, held = (windows_of_text(part, TOKENS) for part in (ids[:cut], ids[cut:]))
     given = Hyperparameters(optimizer=Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, steps=steps)

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.data.samples import as_samples
 from amaranth_tpu.sim.frontend.load import load_network
@@ -47,7 +47,7 @@ def _train(name, optimizer, rounds, seed, epochs, data, count):
     """Trains a network on the golden model. Returns `(mean loss over the steps of the last epoch, accuracy on the test images)`.
     `rounds` is True to round weights to nearest."""
     network = load_network(SHIPPED[name])
-    graph, (rule, rate) = differentiate(network), _OPTIMIZERS[optimizer]
+    graph, (rule, rate) = with_parameters(network), _OPTIMIZERS[optimizer]
     state = golden.initial_state(graph, rule, initialize(graph, seed))
     train, test = _samples(network, data, "train", count), _samples(network, data, "test", None)
     given = {"optimizer": rule, "learning_rate": rate, "schedule": "fifths", "batch_size": 64, "epochs": epochs, "seed": seed}

@@ -10,9 +10,9 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.host.batches import bare_clock
 from amaranth_tpu.sim.host.host_image import core_simulation
 from amaranth_tpu.sim.host.inference import InferenceImage, run_samples
+from amaranth_tpu.sim.host.rtl_run import bare_clock
 from amaranth_tpu.sim.rtl.native_cells import CELLS
 
 from .common import MODEL, Json, app, publish, samples_of

@@ -73,13 +73,13 @@ def _key(network, epochs, batch, options):
 def _cycles_of_one(n, batch):
     """Returns the cycles, by the timing model, of a training step of 784-128-10 on one n x n core without a ring."""
     from amaranth_tpu.hw.config import from_preset
-    from amaranth_tpu.sim.autodiff.differentiate import differentiate
+    from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
     from amaranth_tpu.sim.compiler.step import compile_step
     from amaranth_tpu.sim.frontend.load import load_network
     from amaranth_tpu.sim.ir.optimizers import Sgd
     from amaranth_tpu.sim.models.shipped import SHIPPED
 
-    training = differentiate(load_network(SHIPPED["default"]))
+    training = with_parameters(load_network(SHIPPED["default"]))
     return compile_step(training, Sgd(), from_preset("training", n=n), batch).predicted_cycles
 
 

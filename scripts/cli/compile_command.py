@@ -246,7 +246,7 @@ def _check(network, bundle, program, no_check):
     the image's results differs from the golden model, or if a result differs from ONNX by more than rounding explains."""
     from amaranth_tpu.sim.check.against_model import against_model
     from amaranth_tpu.sim.host.inference import run_samples
-    from amaranth_tpu.sim.tpu.run import InferenceRun
+    from amaranth_tpu.sim.tpu.inference_run import InferenceRun
 
     if not no_check:
         result = run_samples(network, program.config, bundle.samples, simulator="model", program=program)

@@ -39,9 +39,9 @@ def print_text_after(name, load, config, batch, effort, as_json):
     """Prints the text of the graph after the pass `name`, of the sums, or of the program. `load()` returns the network. Raises
     CompileError if there is no such pass."""
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.inference import Network
     from amaranth_tpu.sim.compiler.lowering.network import network_of
     from amaranth_tpu.sim.compiler.lowering.sums_text import sums_text
+    from amaranth_tpu.sim.compiler.network_program import Network
     from amaranth_tpu.sim.compiler.passes.pipeline import LOWER, PROGRAM, run_passes, up_to
     from amaranth_tpu.sim.compiler.program_text import program_text
 

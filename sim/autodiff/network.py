@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
+from ..ir.found_norms import norms_in
+from ..ir.reshapes import without_reshapes
 from ..ir.stage import Norm, Pool, Stage, Term
-from .found_norms import norms_in
-from .reshapes import without_reshapes
 from .stages import filled, identity
 
 __all__ = ["step_network"]

@@ -4,8 +4,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from ..functions.functions import Function
+from ..ir.found_norms import mean_parts
 from ..ir.stage import Stage, Term
-from .found_norms import mean_parts
 from .stages import add_like, filled, identity
 
 __all__ = ["add_norm", "add_norm_gradient"]

@@ -7,10 +7,10 @@ import numpy as np
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
+from ..ir.found_norms import norms_in
 from ..ir.losses import Loss
+from ..ir.reshapes import without_reshapes
 from ..ir.stage import NOWHERE, span
-from .found_norms import norms_in
-from .reshapes import without_reshapes
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 

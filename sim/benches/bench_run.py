@@ -1,6 +1,6 @@
 """cocotb bench that executes all batches of a network. The simulator loads the memory image, and the bench dumps the results.
 
-No Python is executed between the start of a batch and its interrupt. :func:`sim.host.batches.run_batches` defines arguments and
+No Python is executed between the start of a batch and its interrupt. :func:`sim.host.rtl_run.run_batches` defines arguments and
 results.
 """
 

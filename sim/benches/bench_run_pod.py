@@ -1,6 +1,6 @@
 """cocotb bench that executes all batches on all cores of a ring. A batch starts on all cores, and ends when all cores have ended.
 
-No Python is executed between the start of a batch and its interrupts. :func:`sim.host.batches.run_batches` defines arguments and
+No Python is executed between the start of a batch and its interrupts. :func:`sim.host.rtl_run.run_batches` defines arguments and
 results.
 """
 

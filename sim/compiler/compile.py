@@ -11,7 +11,7 @@ import numpy as np
 
 from ..functions.functions import NONE
 from ..ir.stage import Norm
-from .inference import Network
+from .network_program import Network
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .program import CompileError, Program, check_unit, disassemble
 from .program_cache import key_of, load, store

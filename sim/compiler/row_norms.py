@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..autodiff.found_norms import norms_in
 from ..functions.functions import NONE
+from ..ir.found_norms import norms_in
 from ..ir.stage import Norm
 
 __all__ = ["with_row_norms"]

@@ -1,15 +1,15 @@
 """The program of a training step, from a network, an optimizer and a configuration.
 
-The step becomes a graph (:func:`sim.golden.training.step_graph`), which :func:`.compile_graph` compiles.
+The step becomes a graph (:func:`sim.golden.step_graph.step_graph`), which :func:`.compile_graph` compiles.
 """
 
 from contextlib import suppress
 from dataclasses import replace
 
-from ..golden.training import step_graph
+from ..golden.step_graph import step_graph
 from ..ir.optimizers import Adam
+from .compile_graph import compile_graph
 from .lowering.forms import NotMatrices
-from .order.search import compile_graph
 from .passes.cropping import crop
 from .program import CompileError, check_unit
 from .step_state import StepMemory

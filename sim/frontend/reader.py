@@ -3,7 +3,7 @@
 The reader evaluates the graph from its outputs back to its inputs. Constants are folded. An operator that only permutes or
 reshapes a sample changes the index map of a symbolic tensor; it costs no cycles. Every other operator becomes a node of the
 binary64 network (:mod:`sim.fusion.nodes`). The nodes are fused into stages (:mod:`sim.fusion.fuse`). Only then are weights
-rounded to bfloat16 (:mod:`sim.fusion.lowering`). An operator that cannot be a stage is refused with a
+rounded to bfloat16 (:mod:`sim.fusion.rounding`). An operator that cannot be a stage is refused with a
 :class:`sim.ir.errors.ModelError` that names the operator and the node.
 """
 
@@ -19,9 +19,9 @@ from onnx import helper
 
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse, in_order
-from ..fusion.lowering import as_graph
 from ..fusion.nodes import Input, Joint, Linear, ValueView, identity
 from ..fusion.origin import make_origin
+from ..fusion.rounding import as_graph
 from ..ir.errors import ModelError
 from .apply import apply
 from .batch import Repeated, Sizes, checked, fold_open_constants

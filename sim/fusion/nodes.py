@@ -1,7 +1,7 @@
 """Nodes in binary64, one per operation, as the ONNX reader creates them before fusion.
 
 A node computes one tensor, indexed (y, x, channel). :mod:`sim.fusion.fuse` merges nodes until each node is one stage.
-:mod:`sim.fusion.lowering` then rounds their weights and lowers them to a :class:`sim.ir.graph.Graph`.
+:mod:`sim.fusion.rounding` then rounds their weights and lowers them to a :class:`sim.ir.graph.Graph`.
 """
 
 from dataclasses import dataclass, field

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from ml_dtypes import bfloat16
 
-from ..autodiff.found_norms import norms_in
+from ..ir.found_norms import norms_in
 
 __all__ = ["Dropout"]
 

@@ -12,17 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..autodiff.make_step import make_step
-from ..autodiff.network import step_network
-from ..functions.derivatives import Derivative
-from ..ir.errors import ModelError
 from ..ir.graph import Graph
 from ..ir.losses import Loss
 from .arithmetic import bfloat16, round_bfloat16
-from .function_tables import table_of
 from .losses import Positions, cross_entropy, loss_of, one_hot
 from .ring import held_by
 from .shards import shards_of
+from .step_graph import step_graph
 from .steps import run_step, segments_of, whole_of_segments
 from .sums import upper_half
 
@@ -36,9 +32,7 @@ __all__ = [
     "bound_graph",
     "one_hot",
     "cross_entropy",
-    "slope_table",
     "step",
-    "step_graph",
 ]
 
 
@@ -64,7 +58,7 @@ class StepResult:
     loss: float  # mean loss over the counted positions of the batch
     gradients: list  # List of float32 array. Gradient of each parameter, summed over the batch.
     #: Dict of str to array (batch, height, width, channels). By name: the input, and all tensors of samples in
-    #: :func:`step_graph`.
+    #: :func:`.step_graph`.
     tensors: dict = field(repr=False)
 
 
@@ -99,32 +93,6 @@ def _untied(graph, stage, term):
         return term
     weights = np.ascontiguousarray(graph.constants[term.weights].swapaxes(1, 2))
     return replace(term, weights=graph.constant(f"{stage.name}.weights", weights), swapped=False)
-
-
-@functools.lru_cache(maxsize=4)
-def step_graph(graph, optimizer, masked=(), cores=1, sharded=True):
-    """Returns the :class:`sim.ir.graph.Graph` of a network's training step.
-
-    Parameters
-    ----------
-    graph : sim.ir.graph.Graph
-    optimizer : Sgd or Adam
-    masked : tuple of int
-        Numbers of stages whose results have a mask.
-    cores : int
-    sharded : bool
-        See :func:`sim.autodiff.make_step.make_step`.
-
-    Raises
-    ------
-    sim.ir.errors.ModelError
-        If a derivative does not fit a table; one line.
-    """
-    network = step_network(graph, masked)
-    for stage in (graph.stages[number] for number in graph.differentiated):
-        if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
-            slope_table(stage)
-    return make_step(network, optimizer, cores, counted=graph.is_counted, loss=graph.loss, sharded=sharded)
 
 
 def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores=1, counted=None):
@@ -226,17 +194,3 @@ def _whole(made, tensors, own, name, shape, tensor):
     if made.is_shared(name):
         return whole_of_segments([values[tensor] for values in own], shape[-1]).reshape(shape)
     return (own[0][tensor] if tensor in own[0] else tensors[tensor]).reshape(shape)
-
-
-def slope_table(stage):
-    """Returns the :class:`sim.golden.table_lookup.Table` for the derivative of a stage's activation function.
-
-    Raises
-    ------
-    sim.ir.errors.ModelError
-        If no table can represent the derivative. The message is one line.
-    """
-    try:
-        return table_of(Derivative(stage.function))
-    except ValueError as error:
-        raise ModelError(f"{stage.title or f'stage {stage.name!r}'}: {error}; replace the function by another") from None

@@ -10,8 +10,8 @@ from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version
 from ..rtl.verilog_cache import verilog_of
 from ..rtl.wave_view import WaveView
-from .batches import run_batches
 from .driver import fault_of
+from .rtl_run import run_batches
 from .time_left import cycles_left
 
 __all__ = ["HostImage", "core_simulation", "cycle_limit"]

@@ -12,8 +12,9 @@ Three conventions define a graph:
 - Twins. Stages with equal start, terms and size have equal sums, so the sums are computed only once.
 - Diagonals. A 1 x 1 term with as many groups as channels multiplies its source by one number, or by one number per channel.
 
-The reader of ONNX files makes a network. :func:`sim.autodiff.differentiate.differentiate` makes weights its parameters, and
-:func:`sim.autodiff.make_step.make_step` adds gradients and updates. :class:`sim.ir.sample_order.SampleOrder` is the host's side.
+The reader of ONNX files makes a network. :func:`sim.autodiff.trainable_parameters.with_parameters` makes weights its
+parameters, and :func:`sim.autodiff.make_step.make_step` adds gradients and updates. :class:`sim.ir.sample_order.SampleOrder` is
+the host's side.
 """
 
 import zlib

@@ -23,9 +23,9 @@ from ..data.samples import random_samples
 from ..data.source_digest import source_digest
 from ..frontend.fixed_shapes import parse_shapes
 from ..models.shipped import SHIPPED
+from ..tpu.inference_run import checked
 from ..tpu.load import load
 from ..tpu.places import Simulator
-from ..tpu.run import checked
 
 __all__ = ["AreaJob", "CyclesJob", "digest_of", "memory_bits"]
 

@@ -60,11 +60,11 @@ from ..trainer.errors import ArgumentError, TrainingError
 from .callbacks import Checkpoint, EarlyStopping, TensorBoard
 from .estimate import Estimate
 from .history import History
+from .inference_run import InferenceRun, RunError
 from .keras_models import from_keras
 from .load import load
 from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
-from .run import InferenceRun, RunError
 from .torch_modules import as_torch, from_torch
 from .values import Value
 

@@ -22,8 +22,8 @@ from .callbacks import Callbacks
 from .cores import config_of
 from .evaluation import loss_of
 from .history import History
+from .inference_run import RunError
 from .places import SIMULATORS, Simulator
-from .run import RunError
 from .training_data import training_sets
 
 __all__ = ["fit"]

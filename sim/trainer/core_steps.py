@@ -13,7 +13,7 @@ import numpy as np
 from ..compiler.step_state import pack_state, unpack_states, with_rate
 from ..golden.shards import shards_of
 from ..host.host_image import HostImage
-from .comparison import CoreSteps
+from .core_comparison import CoreSteps
 
 __all__ = ["StepRunner"]
 
@@ -61,7 +61,7 @@ def _of_all(counters):
 
 @dataclass(frozen=True, eq=False)
 class StepRunner:
-    """Executes training steps on a core, for :class:`sim.trainer.comparison.StepComparison`."""
+    """Executes training steps on a core, for :class:`sim.trainer.core_comparison.StepComparison`."""
 
     program: object  # Program. From :func:`sim.compiler.step.compile_step`.
     simulator: str  # execution model: `verilator`, `icarus` or `model`

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from ..data.checkpoints import Checkpoint
-from .comparison import StepComparison
+from .core_comparison import StepComparison
 from .event_log import EventLog
 from .resuming import save
 from .training import Training

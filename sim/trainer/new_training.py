@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from ..autodiff.differentiate import differentiate
+from ..autodiff.trainable_parameters import with_parameters
 from ..compiler.step import compile_step
 from ..data.printable import printable
 from ..export.other_weights import with_other_weights
@@ -14,7 +14,7 @@ from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
 from ..ir.losses import Loss
-from .comparison import StepComparison
+from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
 from .plan import Hyperparameters, Plan
@@ -39,7 +39,7 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
         raise ModelError(
             f"{printable(graph.origin.path.name)}: has training_info, which is not supported; export the model without it"
         )
-    return differentiate(graph, loss, apart=lambda: with_other_weights(graph))
+    return with_parameters(graph, loss, apart=lambda: with_other_weights(graph))
 
 
 def make_plan(graph, given, *, patience=None, keep_best=False):

@@ -15,7 +15,7 @@ from ..golden.training import step
 from ..host.inference import RunError
 from ..host.program_check import checking, fault_of_compiler, is_slow, say_unchecked
 from ..ir.losses import Loss
-from .comparison import StepComparison
+from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .training import Batch
 

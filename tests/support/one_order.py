@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 
 import seeds
-from amaranth_tpu.sim.compiler import compile, inference
+from amaranth_tpu.sim.compiler import compile, network_program
 from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.compiler.program import CompileError
 
@@ -37,7 +37,7 @@ def draw_orders(monkeypatch, name):
         return fastest(graph, variants, *others)
 
     monkeypatch.setattr(search, "search", drawn_search)
-    monkeypatch.setattr(inference, "search", drawn_search)
+    monkeypatch.setattr(network_program, "search", drawn_search)
     monkeypatch.setattr(compile, "_fastest", drawn_variant)
 
 

@@ -13,8 +13,9 @@ from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.ring import ring_sum
 from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.softmax import softmax
+from amaranth_tpu.sim.golden.step_graph import slope_table
 from amaranth_tpu.sim.golden.sums import Sums, scaled, upper_half
-from amaranth_tpu.sim.golden.training import TrainingState, bound_graph, slope_table
+from amaranth_tpu.sim.golden.training import TrainingState, bound_graph
 from amaranth_tpu.sim.golden.windows import Convolution
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd

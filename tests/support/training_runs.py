@@ -4,8 +4,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from safetensors import safe_open
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import dense_chain
@@ -45,7 +45,7 @@ def dense_network(rng):
         ("hidden", random_values(rng, (INPUTS, HIDDEN), 0.4), np.zeros(HIDDEN, np.float32), "relu"),
         ("output", random_values(rng, (HIDDEN, CLASSES), 0.4), np.zeros(CLASSES, np.float32), "none"),
     ]
-    return differentiate(dense_chain("small", layers))
+    return with_parameters(dense_chain("small", layers))
 
 
 def new_training(rng, network=None, *, count=50, validation=0, inputs=INPUTS, optimizer=None, **plan):

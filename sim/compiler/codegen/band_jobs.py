@@ -11,7 +11,7 @@ from amaranth_tpu.hw.spec.isa import Format, Opcode
 
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
-from ..tiling.tiling import TOGETHER
+from ..tiling.job_sizes import TOGETHER
 from .instructions import function_code
 
 __all__ = ["positions_of", "write_band_job"]

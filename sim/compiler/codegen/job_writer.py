@@ -6,8 +6,8 @@ from itertools import zip_longest
 from ..lowering.ring import AllReduce, ReduceScatter
 from ..lowering.sums import Expansion, MatrixSum
 from ..program import CompileError
+from ..tiling.job_sizes import plan_run
 from ..tiling.runs import runs_of, weaves
-from ..tiling.tiling import plan_run
 from ..tuning import LEAST_ROWS
 from .jobs import PIECE, SumCode, expand
 from .ring_jobs import Bucket, reduce_all, reduce_scatter

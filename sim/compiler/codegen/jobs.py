@@ -10,7 +10,7 @@ from ..tuning import FIRST_LOADS, LAST_LOADS, LAST_PART, SHORT_LOADS, SHORT_ROWS
 from .band_jobs import positions_of, write_band_job
 from .results import is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
-from .weight_tiles import Tile, alike, steps_of
+from .tile_runs import Tile, alike, steps_of
 from .window_jobs import add_windows
 
 __all__ = ["PIECE", "SumCode", "expand"]

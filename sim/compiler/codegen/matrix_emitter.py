@@ -8,7 +8,7 @@ from ...golden.function_tables import table_of
 from ..memory.memories import Memories
 from ..tuning import STARTING, TABLE_CYCLES, UPDATE_ROWS, UPDATES_AT_ONCE
 from .emitter import ZEROS, Emitter
-from .weight_tiles import Tile, runs_of
+from .tile_runs import Tile, runs_of
 
 __all__ = ["MatrixEmitter"]
 

@@ -4,7 +4,7 @@
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 
 from ..memory.windows import segments_of
-from .weight_tiles import Tile
+from .tile_runs import Tile
 
 __all__ = ["scatter"]
 

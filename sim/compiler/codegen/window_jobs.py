@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
 from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
-from .weight_tiles import Tile, alike, steps_of
+from .tile_runs import Tile, alike, steps_of
 
 __all__ = ["add_windows"]
 

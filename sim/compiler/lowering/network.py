@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ...autodiff.reshapes import without_reshapes
-from ..passes.weight_passes import dense
+from ...ir.reshapes import without_reshapes
+from ..passes.array_passes import dense
 
 __all__ = ["network_of"]
 

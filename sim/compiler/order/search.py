@@ -1,4 +1,4 @@
-"""The search for the fastest program of a training step: divisions of the batch, and orders of the instructions."""
+"""The search for the fastest program: divisions of the batch, and orders of the instructions."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -6,73 +6,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Opcode
-
 from ...data.progress_lines import show
 from ...data.time_left import TimeLeft
-from ..codegen.constants import Constants
 from ..codegen.dead_stores import without_dead_stores
 from ..codegen.job_writer import JobWriter
 from ..codegen.matrix_emitter import MatrixEmitter
 from ..codegen.ring_jobs import Gatherer
 from ..codegen.scheduling import completes, ordered
 from ..lowering.forms import NotMatrices
-from ..lowering.lowering import lower, with_products_apart
 from ..lowering.ring import ReduceScatter
 from ..lowering.sums import MatrixSum
-from ..lowering.update_lanes import use_update_lanes
-from ..passes.factors import widen_factors
-from ..passes.folding import fold
-from ..passes.stacking import stacked
-from ..program import CompileError, check_ring, check_unit
-from ..step_program import make_step_program
+from ..program import CompileError
 from ..tiling.chunks import chunked, divisions
-from ..tiling.tiling import can_join, exchanged_rows, operand_rows, plan_sum
+from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
 from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, TRIED_ROWS
 from .ordering import woven
 from .paced import is_paced, paced
 
-__all__ = ["NotMatrices", "Order", "Schedule", "changes", "compile_graph", "emitted_again", "lowered_step", "search"]
+__all__ = ["NotMatrices", "Order", "Schedule", "changes", "emitted_again", "search"]
 
 _EMISSION = 0.6  # the time of emitting instructions, in simulations of their cycles
 _FASTER = "a larger array (`n`), which has fewer tiles, or a smaller batch"
-_QUICK = 4  # cycles of UPDATE per row, up to which sums in the array are not faster
-
-
-def compile_graph(step, config, batch, cores=1):
-    """Compiles one training step for `batch` samples per core, on one core or on each core of a ring.
-
-    `step` is a :class:`sim.ir.graph.Graph` of :func:`sim.autodiff.make_step.make_step`. The other parameters and the result
-    are as in :func:`sim.compiler.step.compile_step`.
-
-    Raises
-    ------
-    CompileError
-        If the step does not fit the core. The message is one line.
-    """
-    _check(step, config, cores)
-    program = _compiled(step, config, batch, cores)
-    if config.n <= _QUICK * config.update_lanes or not any(op.opcode is Opcode.UPDATE for op in program.ops):
-        return program
-    other = replace(_compiled(step, replace(config, update_lanes=0), batch, cores), config=config)
-    return min(program, other, key=lambda one: one.predicted_cycles)
-
-
-def _compiled(step, config, batch, cores):
-    lowered = lowered_step(step, config, batch)
-    constants = Constants(lowered)
-    return make_step_program(lowered, constants, config, cores, search(constants, config, cores))
-
-
-def lowered_step(step, config, batch):
-    """Returns the :class:`.Lowered` of a step or a network."""
-    made = widen_factors(with_products_apart(step), config, batch)
-    lowered = lower(stacked(fold(made, config.n)), config.n, batch, step)
-    if config.update_lanes and "momentum" in step.factors:
-        use_update_lanes(lowered)
-    return lowered
 
 
 def search(constants, config, cores=1, fast=False):
@@ -191,13 +147,6 @@ def emitted_again(constants, config, order, places):
     emitter, _ = _emitted(constants, config, 1, order)
     ops = without_dead_stores(emitter.ops, constants.lowered, config)
     return [ops[place] for place in places]
-
-
-def _check(step, config, cores):
-    functions = any(stage.function.is_table or stage.times for stage in step.stages)
-    check_unit(config, "training", step.state, "a training step")
-    check_unit(config, "table_lanes", functions, "a training step")
-    check_ring(config, cores)
 
 
 def _emitted(constants, config, cores, order, tell=None):

@@ -17,7 +17,7 @@ import numpy as np
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Term, span
 from ...ir.tiles import saves_tiles
-from .weight_passes import Weighted, count_passes, dense
+from .array_passes import Weighted, count_passes, dense
 
 __all__ = ["Fold", "best_folding", "fold_columns"]
 

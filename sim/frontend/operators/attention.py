@@ -12,8 +12,8 @@ from .concatenation import concat
 from .elementwise import added, affine, apply_function, product
 from .lookups import looked_up
 from .masks import masked_sum
-from .products import tensor_product
 from .softmax import softmax
+from .tensor_products import tensor_product
 
 __all__ = []
 

@@ -18,8 +18,8 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.table_lookup import Table
-from amaranth_tpu.sim.host.batches import run_batches
 from amaranth_tpu.sim.host.inference import InferenceImage
+from amaranth_tpu.sim.host.rtl_run import run_batches
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.proofs.jobs import ProofJob
 from amaranth_tpu.sim.rtl.ecp5_cells import block_models

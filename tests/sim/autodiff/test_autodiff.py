@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.ir.errors import ModelError
@@ -17,7 +17,7 @@ from stage_graphs import GivenStage, GivenTerm, linked
 
 
 def test_the_default_network():
-    found = differentiate(load_network(SHIPPED["default"]))
+    found = with_parameters(load_network(SHIPPED["default"]))
     shapes = [(1, 784, 128), (1, 1, 128), (1, 128, 10), (1, 1, 10)]
     assert [one.initial.shape for one in found.parameters.values()] == shapes
     first, second = found.stages
@@ -30,19 +30,19 @@ def test_the_default_network():
 def test_a_last_softmax_is_left_out(keep):
     network = load_network(SHIPPED["d"], keep)
     assert network.stages[-1].softmax == keep
-    found = differentiate(network)
+    found = with_parameters(network)
     assert found.softmax and not found.stages[-1].softmax
 
 
 @pytest.mark.parametrize("name, shapes", {"a": 8, "b": 8, "c": 10, "d": 2}.items())
 def test_shipped_networks(name, shapes):
-    assert len(differentiate(load_network(SHIPPED[name])).parameters) == shapes
+    assert len(with_parameters(load_network(SHIPPED[name])).parameters) == shapes
 
 
 def test_stages_before_the_first_parameter_have_no_gradient(rng):
     first = GivenStage("scale", "s", (GivenTerm("x", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True),))
     second = GivenStage("dense", "y", (GivenTerm("s", random_values(rng, (1, 1, 4, 3))),))
-    found = differentiate(linked("g", Tensor("x", 4), (first, second)))
+    found = with_parameters(linked("g", Tensor("x", 4), (first, second)))
     assert found.differentiated == (1,) and len(found.parameters) == 1
 
 
@@ -74,7 +74,7 @@ def test_refusals(rng, changes, cause):
     else:
         graph = _network(rng, **changes)
     with pytest.raises(ModelError, match="operator Conv, node 'first': ") as refused:
-        differentiate(graph)
+        with_parameters(graph)
     assert cause in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -94,7 +94,7 @@ def _in_parts(rng, **changes):
 def test_refusals_of_parts(rng):
     """Parts have no weights, are disjoint, do not read other parts, and are no parts of the result."""
     graph, trained = _in_parts(rng), GivenTerm("d", random_values(rng, (1, 1, 4, 4)))
-    assert [*differentiate(graph).parameters] == ["dense.weights", "last.weights"]
+    assert [*with_parameters(graph).parameters] == ["dense.weights", "last.weights"]
     reading = GivenTerm("t", random_values(rng, (1, 1, 1, 4)), groups=4, fixed=True)
     for one in (
         _in_parts(rng, terms=(trained,)),
@@ -103,10 +103,10 @@ def test_refusals_of_parts(rng):
         replace(graph, stages=(*graph.stages[:2], *graph.stages[3:])),
     ):
         with pytest.raises(ModelError, match="^operator Concat, node 'both': computes its result in several parts"):
-            differentiate(one)
+            with_parameters(one)
     graph = replace(graph, stages=graph.stages[:3], output="t")
     with pytest.raises(ModelError, match="^operator Concat, node 'both': computes the model's result in several parts"):
-        differentiate(graph)
+        with_parameters(graph)
 
 
 def test_weights_of_two_stages_are_refused(rng):
@@ -114,9 +114,9 @@ def test_weights_of_two_stages_are_refused(rng):
     values = random_values(rng, (3, 3))
     layers = [("one", values, None, "relu"), ("two", values, None, "none")]
     with pytest.raises(ModelError, match="stage 'two': uses the weights of an operator before it"):
-        differentiate(dense_chain("g", layers))
+        with_parameters(dense_chain("g", layers))
     same = np.full_like(values, 0.5)
-    assert len(differentiate(dense_chain("g", [(name, same, *rest) for name, _, *rest in layers])).parameters) == 2
+    assert len(with_parameters(dense_chain("g", [(name, same, *rest) for name, _, *rest in layers])).parameters) == 2
 
 
 def test_the_end_of_the_network(rng):
@@ -124,14 +124,14 @@ def test_the_end_of_the_network(rng):
         "g", [("one", random_values(rng, (4, 3)), None, "none"), ("two", random_values(rng, (3, 3)), None, "relu")]
     )
     with pytest.raises(ModelError, match="ends in relu"):
-        differentiate(chain)
+        with_parameters(chain)
     chain = dense_chain("g", [("one", random_values(rng, (4, 3)), None, "none")])
     with pytest.raises(ModelError, match="repeats"):
-        differentiate(replace(chain, output_order=np.array([0, 1, 1])))
+        with_parameters(replace(chain, output_order=np.array([0, 1, 1])))
     (stage,) = chain.stages
     chain = replace(chain, stages=(replace(stage, terms=(replace(stage.terms[0], fixed=True),)),))
     with pytest.raises(ModelError, match="no weights"):
-        differentiate(chain)
+        with_parameters(chain)
 
 
 def test_one_result_is_refused(rng):
@@ -139,4 +139,4 @@ def test_one_result_is_refused(rng):
     dense = GivenStage("dense", "y", (GivenTerm("x", random_values(rng, (1, 1, 4, 1))),), title="operator Gemm 'last'")
     graph = linked("g", Tensor("x", 4), (dense,))
     with pytest.raises(ModelError, match="operator Gemm 'last': has one result, whose Softmax is always 1"):
-        differentiate(graph)
+        with_parameters(graph)

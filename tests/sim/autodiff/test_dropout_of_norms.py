@@ -3,7 +3,7 @@
 import numpy as np
 from ml_dtypes import bfloat16
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state, step
@@ -19,7 +19,7 @@ def test_dropped_results_of_a_norm_leave_the_bias(rng, tmp_path):
     b("LayerNormalization", np.ones(8, np.float32), np.zeros(8, np.float32))
     bias = weights(rng, 3)
     b("Gemm", weights(rng, 8, 3), bias)
-    training = differentiate(load_network(b.save(tmp_path)))
+    training = with_parameters(load_network(b.save(tmp_path)))
     masks = {number: np.zeros_like(mask) for number, mask in Dropout(0.5).masks(training, 0, 4).items()}
     assert [training.stages[number].output for number in masks] == [training.stages[-1].terms[0].source]
     state, x = initial_state(training, Sgd()), rng.normal(size=(4, 6)).astype(bfloat16)

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.autodiff.operands import source_term
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.steps import run_step
@@ -38,7 +38,7 @@ def _graph(rng):
 
 
 def _step(rng, optimizer, masked=(), cores=1):
-    training = differentiate(_graph(rng))
+    training = with_parameters(_graph(rng))
     return make_step(step_network(training, masked), optimizer, cores)
 
 
@@ -131,7 +131,7 @@ def test_names_that_the_network_uses_are_not_taken(rng):
     for number, stage in enumerate(graph.stages):
         terms = tuple(replace(term, source=names[term.source]) for term in stage.terms)
         graph.stages[number] = replace(stage, output=names[stage.output], terms=terms)
-    training = differentiate(replace(graph, inputs=(names["x"],)))
+    training = with_parameters(replace(graph, inputs=(names["x"],)))
     made = make_step(step_network(training), Sgd())
     assert (
         len({stage.output for stage in made.stages} | {*made.inputs, made.targets, *made.factors.values()})
@@ -156,7 +156,7 @@ def test_graphs_changed_by_passes_are_refused(rng):
 
 
 def test_a_network_is_not_changed_by_its_step(rng):
-    training = differentiate(_graph(rng))
+    training = with_parameters(_graph(rng))
     network = step_network(training)
     before = str(network), set(network.tensors), dict(network.factors)
     one, two = make_step(network, Sgd()), make_step(network, Sgd())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.data.labels import PADDING
 from amaranth_tpu.sim.export.writer import ModelWriter
@@ -70,7 +70,9 @@ CASES = {
 def _case(rng, folder, name):
     b, x, labels = CASES[name](rng)
     graph = load_network(b.save(folder))
-    training = differentiate(graph, Loss.CROSS_ENTROPY if labels.dtype == int else Loss.SQUARED_ERROR, (labels == PADDING).any())
+    training = with_parameters(
+        graph, Loss.CROSS_ENTROPY if labels.dtype == int else Loss.SQUARED_ERROR, (labels == PADDING).any()
+    )
     return training, graph, core_input(training, np.asarray(x, np.float32)), labels
 
 
@@ -96,7 +98,7 @@ def test_loss_of_positions(rng, tmp_path):
     """The loss is the mean over the pixels of ONNX's results, (sample, class, y, x); padding does not count."""
     _, graph, x, labels = _case(rng, tmp_path, "segmentation")
     labels[0, :2] = PADDING
-    training = differentiate(graph, counted=True)
+    training = with_parameters(graph, counted=True)
     objective = Objective(training)
     targets, counted = objective.targets(labels)
     result = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1, counted=counted)
@@ -117,7 +119,7 @@ def test_the_results_of_a_step_are_shares(rng):
     """A step with the squared error of a Softmax has the Softmax in its results."""
     graph = dense_chain("g", [("last", random_values(rng, (5, 4)), None, "none")])
     graph = replace(graph, stages=(replace(graph.stages[0], softmax=True),))
-    training, x = differentiate(graph, Loss.SQUARED_ERROR), random_values(rng, (3, 5))
+    training, x = with_parameters(graph, Loss.SQUARED_ERROR), random_values(rng, (3, 5))
     found = step(training, initial_state(training, Sgd()), Sgd(), x, one_hot(np.arange(3), 4), 0.1).logits
     assert np.array_equal(found, run_graph(graph, x)) and np.allclose(found.sum(axis=1), 1, atol=0.02)
 

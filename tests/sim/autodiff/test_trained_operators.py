@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
@@ -165,7 +165,7 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def case(request, rng, tmp_path):
-    return differentiate(load_network(CASES[request.param](rng).save(tmp_path)))
+    return with_parameters(load_network(CASES[request.param](rng).save(tmp_path)))
 
 
 def _batch(rng, training, count=6):
@@ -196,7 +196,7 @@ def test_forward_equals_inference(rng, case):
 @pytest.mark.parametrize("name", CASES)
 def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, name, optimizer, rate):
     rng = np.random.default_rng(FIXED)
-    training = differentiate(load_network(CASES[name](rng).save(tmp_path)))
+    training = with_parameters(load_network(CASES[name](rng).save(tmp_path)))
     state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
     losses = []
     for number in range(12):

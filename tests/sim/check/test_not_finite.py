@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.tpu import run as runs
+from amaranth_tpu.sim.tpu import inference_run as runs
 from onnx_models import Builder, weights
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.make_step import make_step
-from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.passes.factors import widen_factors
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.ir.optimizers import Sgd

@@ -9,9 +9,9 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.codegen.job_writer import JobWriter
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.lowering import convolutions, grouping
 from amaranth_tpu.sim.compiler.memory.windows import Window
-from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.passes import folding
 from amaranth_tpu.sim.compiler.passes.ungrouping import packed, unpacked
 from amaranth_tpu.sim.compiler.program import CompileError

@@ -9,10 +9,10 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.lowering import lowering
 from amaranth_tpu.sim.compiler.lowering.copies import Copy, copies_of
 from amaranth_tpu.sim.compiler.memory.matrices import Geometry, matrix_of
-from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.windows import Convolution, patches

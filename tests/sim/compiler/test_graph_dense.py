@@ -6,7 +6,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import FunctionCode, Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen import jobs
-from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.tiling import chunks
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd

@@ -7,9 +7,9 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen import job_writer
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.order import pipeline
 from amaranth_tpu.sim.compiler.order import search as compile_module
-from amaranth_tpu.sim.compiler.order.search import compile_graph
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.units import STORE

@@ -5,7 +5,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
 from amaranth_tpu.sim.autodiff.make_step import make_step
-from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graph_steps import dense_network, run_on_model
 from step_networks import transformer

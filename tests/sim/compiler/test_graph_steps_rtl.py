@@ -5,7 +5,7 @@ import pytest
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
-from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd

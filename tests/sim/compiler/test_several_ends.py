@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.bundle.bundle import make_bundle
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
@@ -304,10 +304,10 @@ def test_boxes_of_several_sizes_are_one_output_without_a_copy(rng, tmp_path):
     model = check(path, {"x": x}, ("golden", "model"), tolerance=0.1, core=tpu.Config(n=4), batch=2)
     assert len(model.network.outputs) == 3 and len(model.network.stages) == 6
     with pytest.raises(ModelError, match="results in several tensors; training needs a model that ends in one layer"):
-        differentiate(model.network)
+        with_parameters(model.network)
 
 
 def test_training_refuses_several_outputs(rng, tmp_path):
     network = tpu.load(step(rng, tmp_path)).network
     with pytest.raises(ModelError, match="results in several tensors"):
-        differentiate(network)
+        with_parameters(network)

@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.codegen.instructions import accesses
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU
@@ -31,7 +31,7 @@ def modes(program):
 
 def check(graph, rng, cores, optimizer, *, n=4, batch=3, dropout=None, steps=2, shared=True, **config):
     """Compiles a step, runs it on the models of all cores, and compares all bits. If `shared`, the cores must share updates."""
-    training, core = differentiate(graph), Config(n=n, training=True, ring=True, **config)
+    training, core = with_parameters(graph), Config(n=n, training=True, ring=True, **config)
     program = compile_step(training, optimizer, core, batch, dropout, cores)
     if shared:
         assert modes(program) >= {RingMode.REDUCE_SCATTER, RingMode.ALL_GATHER}
@@ -146,7 +146,7 @@ def test_words(rng, cores):
 
 def test_rtl_of_two_cores(rng):
     """Icarus computes the golden model's bits, and takes the predicted cycles to 5 %."""
-    training, optimizer = differentiate(chain(rng, (5, 7, 3))), Sgd(0.75)
+    training, optimizer = with_parameters(chain(rng, (5, 7, 3))), Sgd(0.75)
     core = Config(n=2, training=True, ring=True, table_lanes=1)
     program = compile_step(training, optimizer, core, 2, None, 2)
     state, (x, targets) = started_state(training, optimizer, rng), batch_of(training, 4, rng)

@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
@@ -25,24 +25,24 @@ FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Ad
 def test_small_chains(rng, n, batch):
     config = Config(n=n, training=True)
     sizes = rng.integers(1, 3 * n, int(rng.integers(3, 6)))
-    training, optimizer = differentiate(chain(rng, (*sizes, int(rng.integers(2, n + 3))))), Sgd(0.75)
+    training, optimizer = with_parameters(chain(rng, (*sizes, int(rng.integers(2, n + 3))))), Sgd(0.75)
     run_steps(compile_step(training, optimizer, config, batch), training, optimizer, rng)
 
 
 def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
     """Sums of a gradient begin early and stay in the accumulators. The sums of W', of as many rows, find room beside them."""
-    training, optimizer = differentiate(chain(rng, (100, 40, 10))), Sgd(0.75)
+    training, optimizer = with_parameters(chain(rng, (100, 40, 10))), Sgd(0.75)
     run_steps(compile_step(training, optimizer, Config(n=8, training=True), 16), training, optimizer, rng)
 
 
 @pytest.mark.parametrize("end", ["none", "relu", "sigmoid"])
 def test_results_of_squared_error_are_read_after_they_are_stored(rng, end):
-    training, optimizer = differentiate(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()
+    training, optimizer = with_parameters(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()
     run_steps(compile_step(training, optimizer, Config(n=4, training=True), 4), training, optimizer, rng)
 
 
 def test_without_biases(rng):
-    training, optimizer = differentiate(chain(rng, (9, 11, 5), biased=False)), Sgd()
+    training, optimizer = with_parameters(chain(rng, (9, 11, 5), biased=False)), Sgd()
     run_steps(compile_step(training, optimizer, Config(n=4, training=True), 6), training, optimizer, rng)
 
 
@@ -51,7 +51,7 @@ def test_steps_with_table_functions(rng, n, batch, optimizer, share):
     """A step of layers with table functions matches the golden model's step, with batches of several chunks, with Adam, and with
     dropout."""
     graph = random_trainable_graph(rng, kinds=(), channels=3 * n, tables=0.8)
-    training, dropout = differentiate(graph), Dropout(share)
+    training, dropout = with_parameters(graph), Dropout(share)
     program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
     run_steps(program, training, optimizer, rng, dropout=dropout)
 
@@ -59,7 +59,7 @@ def test_steps_with_table_functions(rng, n, batch, optimizer, share):
 @pytest.mark.slow
 @pytest.mark.parametrize("n, batch", [(4, 64), (8, 64), (16, 64), (16, 100), (16, 128)])
 def test_the_shipped_network(rng, n, batch):
-    training, optimizer = differentiate(chain(rng, (784, 128, 10))), Sgd()
+    training, optimizer = with_parameters(chain(rng, (784, 128, 10))), Sgd()
     run_steps(compile_step(training, optimizer, Config(n=n, training=True), batch), training, optimizer, rng, steps=1)
 
 
@@ -68,14 +68,14 @@ def test_the_shipped_network(rng, n, batch):
 def test_cycles_of_a_dense_step(rng, batch, most):
     """A step of 784-128-10 with n = 16 and a memory latency of 32 takes at most 73,000 cycles at batch 64 and 126,000 at batch
     128 (70 and 81 % utilisation)."""
-    program = compile_step(differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
+    program = compile_step(with_parameters(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
     assert program.predicted_cycles <= most
     assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)
 
 
 def test_learning_rate_is_a_constant_tile(rng):
     """A new learning rate changes only four bfloat16 constants of the program's image."""
-    training = differentiate(chain(rng, (9, 11, 5)))
+    training = with_parameters(chain(rng, (9, 11, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(with_rate(program, rate), np.uint16) for rate in (0.1, 0.05))
     assert len(one) == len(other) == len(program.model) // 2
@@ -83,17 +83,17 @@ def test_learning_rate_is_a_constant_tile(rng):
 
 
 def test_refusals(rng):
-    training = differentiate(chain(rng, (9, 11, 5)))
+    training = with_parameters(chain(rng, (9, 11, 5)))
     with pytest.raises(CompileError, match="needs a core with training"):
         compile_step(training, Sgd(), Config(n=4), 6)
-    training = differentiate(random_trainable_graph(rng, kinds=(), tables=1))
+    training = with_parameters(random_trainable_graph(rng, kinds=(), tables=1))
     with pytest.raises(CompileError, match="^stage dense0: its function [a-z_]* needs a core with table_lanes; [^\n]*$"):
         compile_step(training, Sgd(), Config(n=4, training=True, table_lanes=0), 6)
 
 
 def test_weights_are_read_before_they_change(rng):
     """Each LOAD_WEIGHTS of a parameter for a data gradient precedes the STORE of the updated parameter."""
-    training = differentiate(chain(rng, (9, 11, 12, 5)))
+    training = with_parameters(chain(rng, (9, 11, 12, 5)))
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6)
     stored, read = set(), set()
     masters = [program.tensors[name].rows for name in program.memory.step.masters.values()]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.compiler.passes.cropping import crop
 from amaranth_tpu.sim.compiler.program import CompileError
@@ -27,7 +27,7 @@ CONFIG = Config(n=4, training=True, unified_buffer_depth=2048)
 
 
 def check(graph, rng, config=CONFIG, batch=3, steps=2):
-    training, optimizer = differentiate(graph), Sgd(0.75)
+    training, optimizer = with_parameters(graph), Sgd(0.75)
     program = compile_step(training, optimizer, config, batch)
     run_steps(program, training, optimizer, rng, steps)
     return program
@@ -139,7 +139,7 @@ def test_dropout_masks_ignore_cropping(rng, dense):
     middle = GivenStage("dense", "b", (GivenTerm("a", random_values(rng, (1, 1, 5, 4)), (2, 2)),), function=RELU)
     last = GivenStage("last", "y", (GivenTerm("b" if dense else "a", random_values(rng, (1, 1, 4 if dense else 5, 3)), (2, 2)),))
     stages = (first, middle, last) if dense else (first, last)
-    training, dropout = differentiate(linked("masks", Tensor("x", 3, 3, 3), stages, softmax=True)), Dropout(0.5)
+    training, dropout = with_parameters(linked("masks", Tensor("x", 3, 3, 3), stages, softmax=True)), Dropout(0.5)
     assert dropout.stages(training) == ((1,) if dense else (0,)) and len(dropout.stages(crop(training, None, None))) == 1 + dense
     program = compile_step(training, Sgd(0.75), CONFIG, 3, dropout)
     run_steps(program, training, Sgd(0.75), rng, dropout=dropout)
@@ -155,19 +155,19 @@ def test_network_a(rng, n, batch):
 @pytest.mark.search
 def test_cycles_of_network_a(rng):
     """A step of network `a` with n = 16, batch 64 and latency 32 takes at most 2,500,000 cycles (65 % utilisation)."""
-    program = compile_step(differentiate(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)
+    program = compile_step(with_parameters(convolutions(rng, (32, 64))), Sgd(), Config(training=True), 64)
     assert program.predicted_cycles <= 2_500_000
 
 
 def test_unread_results_are_cropped(rng):
     """Cropping removes the sums that no window reads: the second convolution needs 12 x 12 of 13 x 13 results."""
-    training = crop(differentiate(convolutions(rng, (32, 64))), None, None)
+    training = crop(with_parameters(convolutions(rng, (32, 64))), None, None)
     first, second = training.stages[:2]
     assert (first.size, first.pool.size, second.size) == ((24, 24), (12, 12), (10, 10))
 
 
 def test_refusal_in_one_line(rng):
-    training = differentiate(convolutions(rng, (32, 64)))
+    training = with_parameters(convolutions(rng, (32, 64)))
     with pytest.raises(CompileError, match="^stage [^\n]*: unified_buffer_depth = 128[^\n]*$"):
         compile_step(training, Sgd(), Config(n=4, training=True, unified_buffer_depth=128), 4)
 
@@ -176,13 +176,13 @@ def test_unfinished_jobs_are_noticed(rng, monkeypatch):
     """An order of jobs that leaves windows unfinished does not become a program."""
     monkeypatch.setattr(search, "is_paced", lambda sums: False)
     with pytest.raises(AssertionError, match="jobs are left unfinished"):
-        compile_step(differentiate(convolutions(rng, (5, 9), 12, 3, 7)), Sgd(), CONFIG, 3)
+        compile_step(with_parameters(convolutions(rng, (5, 9), 12, 3, 7)), Sgd(), CONFIG, 3)
 
 
 def test_useful_multiplications(rng):
     """A step of convolutions multiplies weights by their sources, and the gradient of sums by sources and, but for the input, by
     weights. Pooling leaves 8 x 8 sums of the first convolution, and 2 x 2 of the second."""
-    training = differentiate(convolutions(rng, (5, 9), 12, 3, 7))
+    training = with_parameters(convolutions(rng, (5, 9), 12, 3, 7))
     program = compile_step(training, Sgd(), CONFIG, 3)
     first, second, dense, last = (
         training.parameters[term.weights].initial.size for stage in training.stages for term in stage.terms

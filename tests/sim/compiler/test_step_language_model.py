@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Region
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.compiler.timing.units import MATMUL
@@ -30,7 +30,7 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
     """Padding changes the mask of the loss, and the number of positions of the whole batch by which the learning rate is
     divided."""
     graph = load_network(language_model(rng, tokens, width, heads, letters).save(tmp_path))
-    training, optimizer, batch = differentiate(graph, counted=True), Sgd(), 2 if cores == 1 else cores
+    training, optimizer, batch = with_parameters(graph, counted=True), Sgd(), 2 if cores == 1 else cores
     program = compile_step(training, optimizer, Config(n=4, training=True, ring=True), batch // cores, cores=cores)
     x = training.fed(rng.integers(0, letters, (batch, tokens))).astype(bfloat16)
     labels, counted = rng.integers(0, letters, (batch, tokens)), np.ones((batch, tokens), np.int64)
@@ -55,7 +55,7 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
 def test_cycles_of_the_shipped_gpt(tmp_path):
     """A step of 512 letters with n = 16 takes at most 1,550,000 cycles, and the array accepts rows in 70 % of them."""
     onnx.save(gpt_model(has_state=False), tmp_path / "gpt.onnx")
-    program = compile_step(differentiate(load_network(tmp_path / "gpt.onnx")), Sgd(), from_preset("transformer"), 16)
+    program = compile_step(with_parameters(load_network(tmp_path / "gpt.onnx")), Sgd(), from_preset("transformer"), 16)
     rows = sum(op.passes * op.rows for op in program.ops if op.unit == MATMUL)
     assert program.predicted_cycles <= 1_550_000
     assert rows >= 0.7 * program.predicted_cycles

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config, from_preset
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
-from amaranth_tpu.sim.autodiff.reshapes import without_reshapes
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.training import initial_state, step
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.reshapes import without_reshapes
 from graphs import check
 from mixed_models import MODELS, tokens, vision_transformer
 from onnx_models import Builder, check_graph, weights
@@ -22,7 +22,7 @@ from training_steps import batch_of, run_steps
 @pytest.mark.parametrize("name, n", [*((name, 4) for name in MODELS), ("patches", 8)])
 def test_steps(rng, tmp_path, name, n):
     """With n = 8, no order is chosen in which the Softmax of the patches' scores precedes their sums."""
-    training, optimizer = differentiate(load_network(MODELS[name](rng).save(tmp_path))), Sgd(0.75)
+    training, optimizer = with_parameters(load_network(MODELS[name](rng).save(tmp_path))), Sgd(0.75)
     program = compile_step(training, optimizer, Config(n=n, training=True), 2)
     run_steps(program, training, optimizer, rng, 1)
 
@@ -35,7 +35,7 @@ def test_tokens_of_a_step_are_patches_of_the_image(rng, tmp_path, size, heads):
     made = without_reshapes(graph)
     assert len(graph.sampled) - len(made.sampled) >= 2 * heads
     assert (1, size**2 // 4) not in {made.tensors[name].shape[:2] for name in made.sampled}
-    training, optimizer = differentiate(graph), Sgd()
+    training, optimizer = with_parameters(graph), Sgd()
     x, targets = batch_of(training, 3, rng)
     found = step(training, initial_state(training, optimizer), optimizer, x, targets, 0.1).logits
     assert np.array_equal(found, run_graph(graph, x)) and found.any()
@@ -52,7 +52,7 @@ def test_tokens_of_pooled_images(rng, tmp_path):
     b("Gemm", weights(rng, 6, 3), weights(rng, 3))
     graph = load_network(b.save(tmp_path))
     check(graph, from_preset("training", n=4), 2, rng)
-    training = differentiate(graph)
+    training = with_parameters(graph)
     x, targets = batch_of(training, 3, rng)
     assert np.array_equal(step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.1).logits, run_graph(graph, x))
 
@@ -66,7 +66,7 @@ def test_a_refusal_names_the_operator(rng, tmp_path):
     shares = b.node("Softmax", [b.node("MatMul", [queries, keys], name="scores")], axis=-1)
     b.node("ReduceMean", [shares], axes=[1], keepdims=0)
     b("Gemm", weights(rng, 4, 3), weights(rng, 3))
-    training = differentiate(load_network(b.save(tmp_path)))
+    training = with_parameters(load_network(b.save(tmp_path)))
     wanted = "^operator MatMul, node 'scores': [^\n]* 2 sizes can't be compiled; [^\n]*without steps on a core$"
     with pytest.raises(CompileError, match=wanted):
         compile_step(training, Sgd(), Config(n=4, training=True), 2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
@@ -19,7 +19,7 @@ FIRST = (784, 32, 64, 128, 10)
 
 
 def check(graph, rng, optimizer, n=4, batch=6, dropout=None, steps=2):
-    training = differentiate(graph)
+    training = with_parameters(graph)
     program = compile_step(training, optimizer, Config(n=n, training=True), batch, dropout)
     run_steps(program, training, optimizer, rng, steps, dropout=dropout)
     return program
@@ -44,7 +44,7 @@ def test_dropout_behind_convolutions(rng):
 
 
 def test_masks_are_checked(rng):
-    training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5)
+    training, dropout = with_parameters(chain(rng, (9, 7, 5))), Dropout(0.5)
     program = compile_step(training, Sgd(), Config(n=4, training=True), 6, dropout)
     x, targets = batch_of(training, 6, rng)
     with pytest.raises(ValueError, match="mask of stage dense0 must be"):
@@ -59,7 +59,7 @@ def test_masks_are_checked(rng):
 @pytest.mark.search
 def test_cycles_of_adam(rng):
     """For 784-128-10, an Adam step takes between one and 3.1 times the cycles of an SGD step."""
-    training = differentiate(chain(rng, (784, 128, 10)))
+    training = with_parameters(chain(rng, (784, 128, 10)))
     sgd, adam = (compile_step(training, one, Config(training=True), 64).predicted_cycles for one in (Sgd(), Adam()))
     assert sgd < adam < 3.1 * sgd
 
@@ -69,7 +69,7 @@ def test_cycles_of_adam(rng):
 def test_cycles_of_adam_with_dropout(rng):
     """For 32, 64 and 128 hidden units and dropout 0.5, an Adam step takes less than three times the cycles of SGD and matches
     the golden model's step."""
-    training, cycles = differentiate(chain(rng, FIRST)), []
+    training, cycles = with_parameters(chain(rng, FIRST)), []
     for optimizer in (Sgd(), Adam()):
         program = compile_step(training, optimizer, Config(training=True), 1024, Dropout(0.5))
         cycles.append(program.predicted_cycles)
@@ -79,12 +79,12 @@ def test_cycles_of_adam_with_dropout(rng):
 
 def test_adam_needs_a_table(rng):
     with pytest.raises(CompileError, match="^Adam needs a core with table_lanes[^\n]*$"):
-        compile_step(differentiate(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
+        compile_step(with_parameters(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
 
 
 def test_adam_factors_are_constant_tiles(rng):
     """The image of the next Adam update differs only in four bfloat16 factors on the diagonals."""
-    training = differentiate(chain(rng, (9, 7, 5)))
+    training = with_parameters(chain(rng, (9, 7, 5)))
     program = compile_step(training, Adam(), Config(n=4, training=True), 6)
     one, other = (np.frombuffer(with_rate(program, 0.001, step), np.uint16) for step in (1, 2))
     assert (one != other).sum() == 4

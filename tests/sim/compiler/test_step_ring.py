@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, RingMode
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
@@ -15,7 +15,7 @@ from training_steps import chain, run_steps
 
 
 def check(graph, rng, cores, *, n=4, batch=3, optimizer=None, dropout=None, sharded=True, steps=2, **config):
-    training, optimizer = differentiate(graph), optimizer or Sgd(0.75)
+    training, optimizer = with_parameters(graph), optimizer or Sgd(0.75)
     core = Config(n=n, training=True, ring=True, **config)
     program = compile_step(training, optimizer, core, batch, dropout, cores, sharded)
     run_steps(program, training, optimizer, rng, steps, dropout=dropout)
@@ -51,7 +51,7 @@ def test_cycles_and_words_of_a_ring_step(rng):
     """A step of 784-128-10 with n = 8, latency 32 and 8 x 16 samples takes at most 115,000 cycles. Each core sends gradients and
     upper halves once, and biases twice."""
     program = compile_step(
-        differentiate(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True, in_flight=16), 16, cores=8
+        with_parameters(chain(rng, (784, 128, 10))), Sgd(), Config(n=8, training=True, ring=True, in_flight=16), 16, cores=8
     )
     assert program.predicted_cycles <= 115_000
     numbers = 784 * 128 + 128 * 16  # outputs of the last layer are a multiple of 8
@@ -63,13 +63,13 @@ def test_cycles_and_words_of_a_ring_step(rng):
 @pytest.mark.search
 def test_speed_up(rng):
     """Eight cores with 64 samples each are at least seven times as fast as one core with all 512 samples."""
-    training, config = differentiate(chain(rng, (784, 128, 10))), Config(n=8, training=True, ring=True)
+    training, config = with_parameters(chain(rng, (784, 128, 10))), Config(n=8, training=True, ring=True)
     eight, one = (compile_step(training, Sgd(), config, 512 // cores, cores=cores).predicted_cycles for cores in (8, 1))
     assert one >= 7 * eight
 
 
 def test_the_rate_is_that_of_the_whole_batch(rng):
-    training = differentiate(chain(rng, (9, 11, 5)))
+    training = with_parameters(chain(rng, (9, 11, 5)))
     programs = [
         compile_step(training, Sgd(), Config(n=4, training=True, ring=True), 12 // cores, cores=cores) for cores in (1, 3)
     ]
@@ -81,4 +81,4 @@ def test_the_rate_is_that_of_the_whole_batch(rng):
 
 def test_refusals(rng):
     with pytest.raises(CompileError, match="^2 cores need the ring[^\n]*$"):
-        compile_step(differentiate(chain(rng, (9, 11, 5))), Sgd(), Config(n=4, training=True), 6, cores=2)
+        compile_step(with_parameters(chain(rng, (9, 11, 5))), Sgd(), Config(n=4, training=True), 6, cores=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import pack_state, unpack_states, with_rate
 from amaranth_tpu.sim.functions.functions import Function
@@ -49,7 +49,7 @@ SIMULATORS = pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 
 
 def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, transpose=False, lanes=0, **more):
-    training, optimizer = differentiate(graph), optimizer or Sgd(0.75, 0.01)
+    training, optimizer = with_parameters(graph), optimizer or Sgd(0.75, 0.01)
     config = Config(n=n, training=True, transpose=transpose, update_lanes=lanes)
     program = compile_step(training, optimizer, config, batch, dropout)
     counters = run_on_rtl(program, training, optimizer, rng, simulator, dropout=dropout, **more)

@@ -4,7 +4,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode, Region
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.timing.explain import sum_costs
@@ -83,7 +83,7 @@ def test_short_passes():
 @pytest.mark.parametrize("name, cores", [("d", 1), ("d", 2), *slow(("c", 1))])
 def test_costs_of_a_step(name, cores):
     """The costs of all sums of a step add up to the step's cycles."""
-    training = differentiate(load_network(SHIPPED[name]))
+    training = with_parameters(load_network(SHIPPED[name]))
     program = compile_step(training, Sgd(), from_preset("training", n=8, ring=cores > 1), 4, cores=cores)
     costs = sum_costs(program)
     assert sum(one.cycles for one in costs) == program.predicted_cycles

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.export.plain import plain_model
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
@@ -34,7 +34,7 @@ def learnt(network, rng):
 
 def rewritten(path, rng, folder):
     """Exports the model at `path` with random parameters. Returns `(True if it keeps the file's nodes, new path, graph)`."""
-    network = differentiate(load_network(path))
+    network = with_parameters(load_network(path))
     graph = learnt(network, rng)
     model, own = ModelWriter(network).model(graph)
     if not own:
@@ -177,7 +177,7 @@ def test_samples_with_channels_last(rng, tmp_path, shape):
     build("Flatten")
     build("Gemm", weights(rng, 3 * (height - 1) * (width - 1), 4))
     path = build.save(tmp_path)
-    graph = learnt(differentiate(load_network(path)), rng)
+    graph = learnt(with_parameters(load_network(path)), rng)
     (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
     check(tmp_path / "plain.onnx", graph, rng)
 
@@ -185,7 +185,7 @@ def test_samples_with_channels_last(rng, tmp_path, shape):
 @pytest.mark.parametrize("number", range(6))
 def test_random_networks_as_plain_models(rng, tmp_path, number):
     """Random networks without an original file are exported as plain models that match the graph bit for bit."""
-    network = differentiate(random_trainable_graph(rng))
+    network = with_parameters(random_trainable_graph(rng))
     graph = learnt(network, rng)
     model, own = ModelWriter(network).model(graph)
     assert not own
@@ -200,7 +200,7 @@ def test_random_networks_as_plain_models(rng, tmp_path, number):
 def test_functions_of_plain_models(rng, tmp_path, name, parameters):
     function, (inner, outer) = Function(name, parameters), (round_bfloat16(weights(rng, *shape)) for shape in ((4, 5), (5, 3)))
     graph = dense_chain("net", [("one", inner, weights(rng, 5), "relu"), ("two", outer, None, "none")])
-    graph = learnt(differentiate(with_function(graph, function)), rng)
+    graph = learnt(with_parameters(with_function(graph, function)), rng)
     (tmp_path / "plain.onnx").write_bytes(plain_model(graph).SerializeToString())
     assert load_network(tmp_path / "plain.onnx").stages[0].function == function
     check(tmp_path / "plain.onnx", graph, rng)
@@ -225,7 +225,7 @@ def test_heads_of_other_widths(rng, tmp_path, width, same):
     """For heads of width 6, the file has a power of two in place of attention's factor 1 / sqrt(6). All names stay, and the file
     has the bits of the trained graph."""
     path, ids = language_model(rng, width=width).save(tmp_path), rng.integers(0, 6, (3, 5))
-    network = differentiate(load_network(path))
+    network = with_parameters(load_network(path))
     graph, writer = learnt(network, rng), ModelWriter(network)
     model, own = writer.model(graph)
     old = onnx.load(path)

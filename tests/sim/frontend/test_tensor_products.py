@@ -1,5 +1,4 @@
-"""Tests of MatMul of two tensors (`sim/frontend/operators/products.py`, `sim/compiler/memory/data_tiles.py`), whose weights are
-values of an earlier stage."""
+"""Tests of MatMul of two tensors (`sim/frontend/operators/tensor_products.py`), whose weights are values of an earlier stage."""
 
 import numpy as np
 import pytest

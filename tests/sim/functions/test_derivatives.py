@@ -10,8 +10,8 @@ from activation_functions import TABLES
 from amaranth_tpu.sim.functions.derivatives import DERIVATIVES, HELD, Derivative
 from amaranth_tpu.sim.functions.functions import DEFINITIONS, Function
 from amaranth_tpu.sim.golden.function_tables import errors, table_of
+from amaranth_tpu.sim.golden.step_graph import slope_table
 from amaranth_tpu.sim.golden.table_lookup import lookup
-from amaranth_tpu.sim.golden.training import slope_table
 from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.stage import Stage
 from suites import all_but

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.golden import compiled_sums
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
@@ -149,7 +149,7 @@ def test_pooling(rng, compiled, kind):
 @pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
 def test_steps(rng, compiled, optimizer):
     for _ in range(3):
-        graph = differentiate(random_trainable_graph(rng, tables=0.5))
+        graph = with_parameters(random_trainable_graph(rng, tables=0.5))
         one = two = initial_state(graph, optimizer, initialize(graph, 3))
         classes = graph.output_size
         for number in range(3):

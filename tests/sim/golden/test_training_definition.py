@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -17,7 +17,7 @@ OPTIMIZERS = {"sgd": Sgd(), "sgd with decay": Sgd(weight_decay=0.01), "adam": Ad
 
 
 def _check_random(rng, cores):
-    training = differentiate(random_trainable_graph(rng, tables=float(rng.choice([0, 0.5, 1])), size=int(rng.integers(4, 9))))
+    training = with_parameters(random_trainable_graph(rng, tables=float(rng.choice([0, 0.5, 1])), size=int(rng.integers(4, 9))))
     optimizer, share = OPTIMIZERS[str(rng.choice([*OPTIMIZERS]))], float(rng.choice([0, 0.3]))
     sums = fastest_sums(1) if rng.random() < 0.5 else None
     batch = int(rng.integers(1, 6))
@@ -41,7 +41,7 @@ def test_many_random_graphs(rng):
     all_but([("d", "sgd with decay", 3), ("d", "adam", 1)], ["default", "d", "c", "a", "b"], OPTIMIZERS, range(1, 5)),
 )
 def test_shipped_networks(name, optimizer, cores):
-    training, share = differentiate(load_network(SHIPPED[name])), 0.25 * ("decay" in optimizer)
+    training, share = with_parameters(load_network(SHIPPED[name])), 0.25 * ("decay" in optimizer)
     differ = steps_differ(
         training, OPTIMIZERS[optimizer], np.random.default_rng(7), 4, dropout=Dropout(share), cores=cores, sums=fastest_sums()
     )

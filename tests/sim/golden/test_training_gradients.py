@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.autodiff.results import add_sums_gradient
 from amaranth_tpu.sim.autodiff.stages import identity
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden import sums as sums_module
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
@@ -34,7 +34,7 @@ def test_finite_differences(rng, kinds, tables):
     to bfloat16 changes a sign or the maximum of a window."""
     errors = {True: [], False: []}
     for _ in range(6):
-        training = differentiate(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
+        training = with_parameters(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
         classes = training.output_size
         x, targets = random_values(rng, (8, training.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
         masks = {}
@@ -56,7 +56,7 @@ def test_finite_differences(rng, kinds, tables):
 def test_targets_in_the_models_order(rng):
     graph = random_trainable_graph(rng, kinds=(), classes=5)
     order = rng.permutation(5)
-    plain, turned = differentiate(graph), differentiate(replace(graph, output_order=order))
+    plain, turned = with_parameters(graph), with_parameters(replace(graph, output_order=order))
     x, targets = random_values(rng, (4, graph.input_size)), one_hot(rng.integers(0, 5, 4), 5)
     one = step(plain, initial_state(plain, Sgd()), Sgd(), x, targets, 0.1)
     two = step(turned, initial_state(turned, Sgd()), Sgd(), x, targets[:, order], 0.1)
@@ -65,7 +65,7 @@ def test_targets_in_the_models_order(rng):
 
 
 def test_forward_is_that_of_inference(rng):
-    graph = differentiate(random_trainable_graph(rng, tables=0.5))
+    graph = with_parameters(random_trainable_graph(rng, tables=0.5))
     x = random_values(rng, (3, graph.input_size))
     state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters.values()])
     bound = bound_graph(graph, state)
@@ -76,7 +76,7 @@ def test_forward_is_that_of_inference(rng):
 
 
 def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
-    graph = differentiate(random_trainable_graph(rng))
+    graph = with_parameters(random_trainable_graph(rng))
     state, optimizer = initial_state(graph, Sgd()), Sgd()
     classes = graph.output_size
     x, targets = random_values(rng, (7, graph.input_size)), one_hot(rng.integers(0, classes, 7), classes)
@@ -89,7 +89,7 @@ def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
 def test_last_gradient_is_probabilities_minus_targets():
     """The gradient of the logits is probabilities minus targets: logits 0 and ln 3 have the probabilities 1/4 and 3/4."""
     logits = np.array([[0, np.log(3)], [np.log(3), 0]], np.float32)
-    graph = differentiate(dense_chain("g", [("a", np.eye(2, dtype=np.float32).astype(bfloat16), None, "none")]))
+    graph = with_parameters(dense_chain("g", [("a", np.eye(2, dtype=np.float32).astype(bfloat16), None, "none")]))
     targets = np.array([[1, 0], [1, 0]], bfloat16)
     found = step(graph, initial_state(graph, Sgd()), Sgd(), logits, targets, 0.1).tensors[f"gradient of {graph.output}"]
     assert np.allclose(found.reshape(2, 2).astype(float), [[-0.75, 0.75], [-0.25, 0.25]], rtol=2**-7)
@@ -145,7 +145,7 @@ def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
     inner = GivenStage("one", "a", (GivenTerm("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
-    graph = differentiate(linked("g", Tensor("x", 1), (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
+    graph = with_parameters(linked("g", Tensor("x", 1), (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
     result = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot(np.zeros(20, int), 2), 0.1)
     found, rounded = result.tensors["a, slope"].reshape(-1, 1).astype(float), x.astype(float)
     assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.steps import run_step, whole_of_segments
@@ -47,7 +47,7 @@ def _summed(parts, ring):
 def test_gradients_of_a_dense_layer(rng, cores):
     """Each gradient of a dense layer on 1 to 8 cores equals the sum of its products, computed one by one in this test."""
     inputs, outputs, each = 3, int(rng.integers(2, 20)), 2
-    training = differentiate(chain(rng, (inputs, outputs)))
+    training = with_parameters(chain(rng, (inputs, outputs)))
     x, targets = batch_of(training, cores * each, rng)
     result = step(training, started_state(training, Sgd(), rng), Sgd(), x, targets, 0.1, cores=cores)
     d = result.tensors[f"gradient of {training.output}"].reshape(len(x), outputs).astype(np.float32)
@@ -64,7 +64,7 @@ def test_gradients_of_a_dense_layer(rng, cores):
 def test_shards_equal_steps_on_smaller_batches(rng):
     """For networks with convolutions, pooling and residual sums, each core's gradients equal a step on its samples alone, and are
     summed in ring order."""
-    training, cores = differentiate(random_trainable_graph(rng, tables=0.3)), int(rng.integers(2, 5))
+    training, cores = with_parameters(random_trainable_graph(rng, tables=0.3)), int(rng.integers(2, 5))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 3 * cores, rng)
     found = step(training, state, Sgd(), x, targets, 0.1, cores=cores)
     alone = [step(training, state, Sgd(), x[core : core + 3], targets[core : core + 3], 0.1) for core in range(0, 3 * cores, 3)]
@@ -93,7 +93,7 @@ def test_order_of_sums_changes_bits(rng):
 def test_rate_and_masks_do_not_depend_on_cores(rng, optimizer):
     """The learning rate and the dropout masks do not depend on the number of cores: logits are equal, and parameters are close
     after an update."""
-    training, dropout = differentiate(chain(rng, (9, 7, 5))), Dropout(0.5, 3)
+    training, dropout = with_parameters(chain(rng, (9, 7, 5))), Dropout(0.5, 3)
     state, (x, targets) = started_state(training, optimizer, rng), batch_of(training, 12, rng)
     masks = dropout.masks(training, 0, 12)
     one, three = (step(training, state, optimizer, x, targets, 0.1, masks, cores=cores) for cores in (1, 3))
@@ -104,7 +104,7 @@ def test_rate_and_masks_do_not_depend_on_cores(rng, optimizer):
 
 def test_compiled_sums_have_the_same_bits(rng):
     pytest.importorskip("numba")
-    training = differentiate(random_trainable_graph(rng))
+    training = with_parameters(random_trainable_graph(rng))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 12, rng)
     results = [step(training, state, Sgd(), x, targets, 0.1, sums=sums, cores=4) for sums in (Sums(), fastest_sums(2))]
     for one, two in zip(*(result.state.masters for result in results)):
@@ -126,6 +126,6 @@ def test_compiled_additions(rng):
     "cores, match", [(3, "batch of 8 samples can't be cut into 3 equal shards"), (9, "1 to 8"), (0, "1 to 8")]
 )
 def test_refusals(rng, cores, match):
-    training = differentiate(chain(rng, (3, 2)))
+    training = with_parameters(chain(rng, (3, 2)))
     with pytest.raises(ValueError, match=f"^[^\n]*{match}[^\n]*$"):
         step(training, started_state(training, Sgd(), rng), Sgd(), *batch_of(training, 8, rng), 0.1, cores=cores)

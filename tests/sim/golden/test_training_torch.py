@@ -4,8 +4,8 @@ order."""
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.data.digits import has_digits, load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.derivatives import DERIVATIVES, HELD, Derivative
@@ -84,7 +84,7 @@ class _Twin:
 def _run(name, optimizer, twins_optimizer, rate, steps, batch=64, rounds=False, function=RELU):
     """Runs `steps` steps. Returns (golden results, PyTorch's losses, PyTorch's gradients of the first step)."""
     network = with_function(load_network(SHIPPED[name]), function)
-    graph = differentiate(network)
+    graph = with_parameters(network)
     state = initial_state(graph, optimizer, initialize(graph, 1))
     pixels, labels = load_digits()
     x = round_bfloat16(preprocess(pixels, network.preprocess or "unit").reshape(len(pixels), -1))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
 from amaranth_tpu.sim.autodiff.initialize import initialize
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.autodiff.updates import add_update
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -130,7 +130,7 @@ def _trained(random, optimizer, steps, rate=None, sums=None):
     """Trains a chain of two dense layers. Returns the graph, the states before and after each step, and the results."""
     layers = [("a", random_values(random, (12, 9), 0.3), np.zeros(9, np.float32), "relu")]
     layers.append(("b", random_values(random, (9, 4), 0.3), np.zeros(4, np.float32), "none"))
-    graph = differentiate(dense_chain("g", layers))
+    graph = with_parameters(dense_chain("g", layers))
     x, labels = random_values(random, (32, 12)), random.integers(0, 4, 32)
     states, results = [initial_state(graph, optimizer)], []
     rate = rate or (0.1 if isinstance(optimizer, Sgd) else 0.01)
@@ -159,7 +159,7 @@ def test_a_step_continues_from_its_state_alone(rng, optimizer):
 
 
 def test_the_forward_pass_takes_upper_halves(rng):
-    graph = differentiate(random_trainable_graph(rng))
+    graph = with_parameters(random_trainable_graph(rng))
     state = initial_state(graph, Sgd(), initialize(graph, 1))
     bound = bound_graph(graph, state)
     for name, master, image in zip(graph.parameters, state.masters, images(graph, state)):
@@ -173,7 +173,7 @@ def test_the_forward_pass_takes_upper_halves(rng):
 
 def test_masters_are_never_negative_zero(rng):
     """Master weights of -0 become +0, because MATMULs over diagonal tiles add +0."""
-    graph = differentiate(dense_chain("g", [("a", np.full((3, 2), -0.0).astype(bfloat16), np.float32([-0.0, 1]), "none")]))
+    graph = with_parameters(dense_chain("g", [("a", np.full((3, 2), -0.0).astype(bfloat16), np.float32([-0.0, 1]), "none")]))
     assert not any(np.signbit(master).any() for master in initial_state(graph, Sgd()).masters)
 
 
@@ -183,7 +183,7 @@ def test_products_keep_their_sign():
 
 
 def test_fresh_parameters(rng):
-    graph = differentiate(dense_chain("g", [("a", random_values(rng, (200, 300)), np.ones(300, np.float32), "none")]))
+    graph = with_parameters(dense_chain("g", [("a", random_values(rng, (200, 300)), np.ones(300, np.float32), "none")]))
     weights, bias = initialize(graph, 7)
     assert weights.std() == pytest.approx(0.1, rel=0.02) and not bias.any()
     assert np.array_equal(weights, initialize(graph, 7)[0]) and not np.array_equal(weights, initialize(graph, 8)[0])
@@ -209,7 +209,7 @@ def test_dropout_masks(rng):
 def test_dropout_in_a_step(rng):
     """A sample whose hidden results are all dropped contributes no gradient to earlier layers."""
     layers = [("a", random_values(rng, (6, 5)), np.zeros(5, np.float32), "relu"), ("b", random_values(rng, (5, 3)), None, "none")]
-    graph = differentiate(dense_chain("g", layers))
+    graph = with_parameters(dense_chain("g", layers))
     x, mask = random_values(rng, (2, 6)), np.full((2, 1, 1, 5), 2, bfloat16)
     mask[1] = 0
     both = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot([0, 1], 3), 0.1, {0: mask})
@@ -230,7 +230,7 @@ def test_dropout_that_doubles_all(rng, pooled):
     results = []
     for masks, factor in (({0: mask}, 1), ({}, 2)):
         doubled = (weights.astype(np.float32) * factor).astype(bfloat16)
-        graph = differentiate(linked("g", Tensor("x", 3, 5, 5), (first, GivenStage("dense", "y", (GivenTerm("c", doubled),)))))
+        graph = with_parameters(linked("g", Tensor("x", 3, 5, 5), (first, GivenStage("dense", "y", (GivenTerm("c", doubled),)))))
         results.append(step(graph, initial_state(graph, Sgd()), Sgd(), x, targets, 0.1, masks))
     one, two = results
     assert np.array_equal(one.logits, two.logits) and np.array_equal(one.gradients[0], two.gradients[0])

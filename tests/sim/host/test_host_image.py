@@ -5,7 +5,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
-from amaranth_tpu.sim.compiler.order.search import compile_graph
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.host import host_image
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from graph_steps import dense_network, inputs_of, kept_of

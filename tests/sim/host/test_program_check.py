@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler import program_cache
-from amaranth_tpu.sim.compiler.codegen.constants import Constants
+from amaranth_tpu.sim.compiler.codegen.constant_image import Constants
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.data.stress_samples import stress_samples
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16

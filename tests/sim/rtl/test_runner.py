@@ -13,7 +13,7 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.tools import process
-from amaranth_tpu.sim.host import batches as whole_runs
+from amaranth_tpu.sim.host import rtl_run as whole_runs
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl import simulators as tools
 from amaranth_tpu.sim.rtl.memory_images import read_dump, write_image

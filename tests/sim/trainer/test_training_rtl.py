@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.sim.autodiff.differentiate import differentiate
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.ir.optimizers import Adam
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
-from amaranth_tpu.sim.trainer.comparison import StepComparison
+from amaranth_tpu.sim.trainer.core_comparison import StepComparison
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from graphs import random_values
@@ -57,7 +57,7 @@ def test_convolutions_by_adam_with_dropout(rng):
         GivenStage("inner", "b", (GivenTerm("a", inner),), bias=biases[1], function=RELU),
         GivenStage("outer", "y", (GivenTerm("b", outer),), bias=biases[2]),
     )
-    network = differentiate(linked("small", Tensor("x", 1, 5, 5), stages))
+    network = with_parameters(linked("small", Tensor("x", 1, 5, 5), stages))
     training = new_training(
         rng, network, count=24, epochs=1, inputs=25, optimizer=Adam(), learning_rate=0.01, dropout=Dropout(0.5)
     )
@@ -153,7 +153,7 @@ def test_wrong_number_of_ring_words_is_found(rng, less):
 
 @pytest.mark.parametrize("simulator", ["model", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_two_convolutions_on_a_ring(rng, simulator):
-    network = differentiate(convolutions(rng, (5, 6), 12, CLASSES, 7))
+    network = with_parameters(convolutions(rng, (5, 6), 12, CLASSES, 7))
     program, comparison = on_a_ring(rng, 4, 4, simulator, batch=1, network=network, inputs=144)
     assert simulator == "model" or comparison.ring_figures["words_sent"] == [program.ring_words * STEPS] * 4
 

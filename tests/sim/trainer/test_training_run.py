@@ -14,7 +14,7 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.training import cross_entropy, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.trainer.comparison import CoreSteps, StepComparison, differing_bits
+from amaranth_tpu.sim.trainer.core_comparison import CoreSteps, StepComparison, differing_bits
 from amaranth_tpu.sim.trainer.errors import TrainingError
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.order import epoch_order

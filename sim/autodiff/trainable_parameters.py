@@ -1,4 +1,4 @@
-"""The parameters of a network."""
+"""The parameters of a network: which weights and biases are trained."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from ..ir.losses import Loss
 from .embeddings import tied_terms, with_embeddings
 from .refusals import check_trainable, refusal
 
-__all__ = ["differentiate"]
+__all__ = ["with_parameters"]
 
 
-def differentiate(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
+def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     """Returns the training graph of a network, with its parameters.
 
     The trained parameters are the weights of all terms that are not fixed and not results of other stages, the biases of all

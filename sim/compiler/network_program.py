@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..golden.arithmetic import bfloat16
-from .codegen.constants import Constants
+from .codegen.constant_image import Constants
+from .compile_graph import lowered_step
 from .lowering.network import network_of
-from .order.search import Order, emitted_again, lowered_step, search
+from .order.search import Order, emitted_again, search
 from .step_program import code_of, program_of_code
 
 __all__ = ["NetworkMemory", "Network"]

@@ -17,7 +17,7 @@ class CoreSteps:
     #: cores are one array, which all states share.
     states: list
     logits: list  # List of float32 (batch, classes). Logits of each step, for the samples of all cores together.
-    #: List of dict. For each step, the counters of the slowest core, from :func:`sim.host.batches.run_batches`. With several
+    #: List of dict. For each step, the counters of the slowest core, from :func:`sim.host.rtl_run.run_batches`. With several
     #: cores, `ring_sent` lists the words that each core sent. Empty for models without cycles.
     counters: list = field(default_factory=list)
     protocol_errors: int | None = None  # number of violations of AXI rules

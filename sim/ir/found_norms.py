@@ -58,8 +58,10 @@ def _square_of(graph, writers, root, source):
     if len(parts) != len(root.terms) or not all(_is_sum(graph, *pair, squared, channels) for pair in zip(root.terms, parts)):
         return None
     number = writers.get(squared)
-    square = None if number is None else graph.stages[number]
-    is_square = square is not None and square.times == source and _scales_by_one(graph, square)
+    if number is None:
+        return None
+    square = graph.stages[number]
+    is_square = square.times == source and _scales_by_one(graph, square)
     return number if is_square and square.terms[0].source == source else None
 
 
