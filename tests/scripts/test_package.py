@@ -273,7 +273,7 @@ def test_package_simulates_without_warnings(options, tmp_path):
 def check_lint(folder, top):
     path, tool = folder / f"rtl/{top}.v", find_verilator()
     for words in (
-        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", top, "-o", os.devnull, path],
+        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", top, "-t", "null", path],
         [tool.program, "--lint-only", "-Wall", "--top-module", top, path],
     ):
         done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=os.environ | tool.environment)
