@@ -301,14 +301,14 @@ def test_ctrl_c_during_imports(tmp_path):
 
 
 def test_ctrl_c_leaves_no_files_of_a_simulation(tmp_path, monkeypatch):
-    from amaranth_tpu.sim.rtl import runner
+    from amaranth_tpu.sim.rtl import bench_runs, runner
 
     class Interrupted:
         def test(self, **_):
             raise KeyboardInterrupt
 
     monkeypatch.setenv("TPU_BUILD", str(tmp_path))
-    monkeypatch.setattr(runner, "cocotb_runners", lambda: {"icarus": Interrupted})
+    monkeypatch.setattr(bench_runs, "cocotb_runners", lambda: {"icarus": Interrupted})
     simulation = runner.Simulation(simulator="icarus", verilog="module a; endmodule", top="a")
     monkeypatch.setattr(runner.Simulation, "build", lambda self: tmp_path)
     with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 
 import seeds
-from amaranth_tpu.sim.compiler import compile, network_program
+from amaranth_tpu.sim.compiler import compile, compile_graph, network_program
 from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.compiler.program import CompileError
 
@@ -36,7 +36,7 @@ def draw_orders(monkeypatch, name):
                 return int(number), *fastest(graph, [variants[number]], *others)[1:]
         return fastest(graph, variants, *others)
 
-    monkeypatch.setattr(search, "search", drawn_search)
+    monkeypatch.setattr(compile_graph, "search", drawn_search)
     monkeypatch.setattr(network_program, "search", drawn_search)
     monkeypatch.setattr(compile, "_fastest", drawn_variant)
 

@@ -6,8 +6,8 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
+from amaranth_tpu.sim.compiler import compile_graph as compiling
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
-from amaranth_tpu.sim.compiler.order import search as compiling
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Term
