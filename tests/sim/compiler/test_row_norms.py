@@ -9,6 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.check.against_model import against_model
+from amaranth_tpu.sim.check.reference import check_stages
 from amaranth_tpu.sim.compiler.row_norms import with_row_norms
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.normalization import exact
@@ -65,6 +66,7 @@ def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
     graph = with_row_norms(model.network, core)
     (norm,) = (stage for stage in graph.stages if stage.softmax)
     assert norm.sums in [stage.sums for stage in graph.stages if stage is not norm]
+    assert check_stages(graph, rng.normal(size=(20_000, 24))).share < 1
     assert with_row_norms(model.network, Config(**SIZES)) is model.network
     run = model.run(rng.normal(size=(4, 2, 12)).astype(np.float32), "model", core=core)
     assert run.failure is None and run.compare().error is None
