@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import asdict
 from xml.etree import ElementTree
 
@@ -24,6 +23,7 @@ from command import tpu
 from core_networks import bfloat16s
 from core_runs import FULL
 from json_output import printed
+from slang import check_with_slang
 
 _SPACES = {
     "component.xml": "{http://www.spiritconsortium.org/XMLSchema/SPIRIT/1685-2009}",
@@ -280,16 +280,7 @@ def check_lint(folder, top):
         assert done.returncode == 0 and not done.stderr, done.stderr
     script = f"read_verilog d.v\nhierarchy -check -top {top}\nproc\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
     run_yosys(script, {"d.v": path.read_text()}, "done", timeout=600)
-    code = f"""
-from pyslang import driver
-slang = driver.Driver()
-slang.addStandardArgs()
-assert slang.parseCommandLine("slang {path} --top {top}") and slang.processOptions() and slang.parseAllSources()
-slang.reportCompilation(slang.createCompilation(), False)
-assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    check_with_slang(path, top)
 
 
 @pytest.mark.slow

@@ -197,7 +197,8 @@ def test_select_row_by_row(rng, shift):
     expected, sums = m.buffer.copy(), golden.to_bfloat16(m.sums)
     for row in range(5):
         operands = expected[9 + row].view(golden.bfloat16)
-        expected[9 + shift + row] = np.where(operands > 0, sums[2 + row], 0)
+        with np.errstate(invalid="ignore"):  # a result that is read again may be NaN
+            expected[9 + shift + row] = np.where(operands > 0, sums[2 + row], 0)
     m.run()
     assert (m.buffer == expected).all()
 
