@@ -136,6 +136,7 @@ def test_trace(saved, x):
         np.testing.assert_array_equal(values, ours[name], err_msg=name)
 
 
+@pytest.mark.search
 def test_predict_on_the_rtl(dense, rows):
     """The RTL matches the golden model bit for bit, and the estimated cycles are within 6 % of the RTL's for small runs."""
     run, estimate = dense.run(rows, "icarus", core=SMALL).check(), dense.estimate(SMALL, 3)
