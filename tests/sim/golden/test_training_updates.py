@@ -68,7 +68,7 @@ def test_sgd_is_near_binary64(rng, decay):
         momentum = 0.9 * momentum + gradient / 8 + decay * exact
         exact = exact - 0.05 * momentum
     found, _ = _several(Sgd(0.9, decay), gradients, [0.05] * 20, 8, start)
-    assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact - start)
+    assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact - start)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
