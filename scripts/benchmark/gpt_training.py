@@ -22,10 +22,10 @@ from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_text import encoded, training_text
 from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights, weights_of
 from amaranth_tpu.sim.tpu.text import saved_model, written
+from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.new_training import make_plan
 from amaranth_tpu.sim.trainer.plan import Hyperparameters
 from amaranth_tpu.sim.trainer.samples import windows_of_text
-from amaranth_tpu.sim.trainer.training import Training
 
 from .common import Json, Write, app, publish
 

@@ -21,10 +21,10 @@ from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.new_training import make_plan
 from amaranth_tpu.sim.trainer.plan import Hyperparameters
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
-from amaranth_tpu.sim.trainer.training import Training
 
 from .common import Json, app, publish
 

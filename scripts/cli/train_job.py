@@ -22,12 +22,12 @@ from amaranth_tpu.sim.models.gpt_weights import new_weights, weights_of
 from amaranth_tpu.sim.models.shipped import GPT_NAME, SHIPPED
 from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.event_log import EventLog
+from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.metrics import measured
 from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, step_program, trainable_network
 from amaranth_tpu.sim.trainer.plan import Hyperparameters, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
-from amaranth_tpu.sim.trainer.training import Training
 
 from .train_data import TrainData, choose_train_data
 from .train_options import Keep, OptimizerKind, TrainOptions

@@ -20,7 +20,7 @@ def draw_curve(path, training, measured):
     ----------
     path : path
         Output file; its suffix selects the format.
-    training : sim.trainer.training.Training
+    training : sim.trainer.golden_training.Training
     measured : str or None
         Name of the sample set for the accuracy. None: the training set.
     """

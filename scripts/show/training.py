@@ -67,8 +67,8 @@ def epoch_line(figures, training, measured):
 
     Parameters
     ----------
-    figures : sim.trainer.training.EpochFigures
-    training : sim.trainer.training.Training
+    figures : sim.trainer.golden_training.EpochFigures
+    training : sim.trainer.golden_training.Training
     measured : str or None
         Name of the sample set for the accuracy. None: the training set.
     """

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from ..data.printable import quoted
-from ..fusion.origin import softmax
+from ..ir.model_ends import softmax
 from . import interpreters
 from .interpreters import InterpreterError, values_of
 from .overflow import first_not_finite
@@ -139,8 +139,8 @@ class _OtherShape(Exception):
 
 
 def _check_shapes(title, origin, outputs, count, values):
-    """Checks the shapes of an interpreter's values for `count` samples. `outputs` has the :class:`.Output` of each value, or None
-    for a value that is not checked. Raises _OtherShape."""
+    """Checks the shapes of an interpreter's values for `count` samples. `outputs` has the :class:`.ModelOutput` of each value, or
+    None for a value that is not checked. Raises _OtherShape."""
     for output, value in zip(outputs, values):
         if output is not None:
             wanted = output.shape_of(count)[1 if origin.batch == 0 else 0 :]

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..functions.functions import NONE
 from ..fusion.nodes import Input
-from ..fusion.origin import softmax
 from ..golden.network import core_input, run_graph
+from ..ir.model_ends import softmax
 from ..ir.sample_order import Feed
 from ..ir.stage import span
 

@@ -8,8 +8,8 @@ from onnx import TensorProto
 
 from ..data.printable import printable, quoted
 from ..fusion.nodes import Input
-from ..fusion.origin import ModelInput
 from ..ir.errors import ModelError
+from ..ir.model_ends import ModelInput
 from .index.relayout import APART
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 

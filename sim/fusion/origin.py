@@ -1,73 +1,18 @@
-"""The source of a network: inputs and outputs of the ONNX model, and the binary64 network before rounding."""
+"""The source of a network: the ONNX model, and the binary64 network before rounding."""
 
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from ..ir.model_ends import ModelInput, ModelOutput, ResultShape
 from .fuse import in_order
-from .result_shape import ResultShape
 
-__all__ = ["ModelInput", "Output", "Origin", "make_origin", "softmax"]
+__all__ = ["Origin", "make_origin"]
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _LABELS = {"ArgMax": 0, "ZipMap": 0, "ArrayFeatureExtractor": 1}  # operator: index of the input with the values
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """An input of the ONNX model."""
-
-    name: str
-    element: int  # element type, a constant of `onnx.TensorProto`
-    shape: tuple[int, ...]  # shape of one sample
-    first: int = 0  # index of the input's first value in a flattened sample, which concatenates all inputs
-
-    @property
-    def place(self):
-        """Returns the slice of the input's values in a flattened sample."""
-        return slice(self.first, self.first + prod(self.shape))
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output of the ONNX model."""
-
-    name: str
-    shapes: ResultShape | None  # Shapes of the output. None for class names: one name per sample.
-    last: str  # operator that the host applies to all values of a sample: "" (none), "softmax" or "log" (LogSoftmax)
-    label: bool  # True if the output contains class numbers or class names
-    value: str  # name of the ONNX tensor with the numbers: the output itself, or the tensor from which a label is computed
-    place: slice  # position of the output's numbers in the results of the network
-
-    @property
-    def shape(self):
-        """Returns the shape of one sample, without the batch axis."""
-        if self.shapes is None:
-            return ()
-        return () if self.label and prod(self.shapes.sample) != 1 else self.shapes.sample
-
-    def shape_of(self, count):
-        """Returns the ONNX shape for `count` samples. With None, a batch axis of any size has the size None."""
-        return (count,) if self.shapes is None else self.shapes.of(count)
-
-    def finish(self, results):
-        """Selects this output's values from the network's results, (count, size), converts them to binary64, and applies the
-        host's operator."""
-        values = np.asarray(results, np.float64)[:, self.place]
-        return softmax(values, self.last == "log") if self.last else values
-
-    def of(self, results):
-        """Computes this output from the network's results, (count, size). Returns ONNX's shape and type: float32, or int64
-        classes."""
-        return self.shaped(self.finish(results))
-
-    def shaped(self, values):
-        """Converts the values from :meth:`finish`, (count, size), to ONNX's shape and type: float32, or int64 classes."""
-        values = values.argmax(axis=1) if self.label else values.astype(np.float32)
-        return values.reshape(self.shape_of(len(values)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +22,7 @@ class Origin:
     path: Path  # path of the model file
     inputs: tuple[ModelInput, ...]  # inputs, in the file's order
     batch: int | None  # Batch size of the model. None: any size. 0: the model has no batch axis.
-    outputs: tuple[Output, ...]
+    outputs: tuple[ModelOutput, ...]
     #: Tuple of Node. The binary64 network (:mod:`sim.fusion.nodes`): fused but not rounded, in topological order.
     nodes: tuple
     ends: tuple  # Tuple of Node. The nodes that compute the results.
@@ -125,14 +70,6 @@ class Origin:
         return next((output for output in self.outputs if not output.label), self.outputs[0])
 
 
-def softmax(values, logarithm=False):
-    """Returns the softmax, or its logarithm, of each row of a binary64 array."""
-    with np.errstate(all="ignore"):
-        values = values - values.max(axis=1, keepdims=True)
-        total = np.exp(values).sum(axis=1, keepdims=True)
-        return values - np.log(total) if logarithm else np.exp(values) / total
-
-
 def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, ends, order, fixed, host_part, not_computed):
     """Returns the :class:`Origin` of a network.
 
@@ -161,7 +98,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         batch = kind.shape.dim[0].dim_value
     producers = {name: made for made in graph.node for name in made.output if name}
     outputs = [
-        Output(
+        ModelOutput(
             name,
             None if labels[name] == "name" else ResultShape(*shapes[name], has_batch=batch != 0),
             left_out[name],

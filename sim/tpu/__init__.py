@@ -61,12 +61,12 @@ from .callbacks import Checkpoint, EarlyStopping, TensorBoard
 from .estimate import Estimate
 from .history import History
 from .inference_run import InferenceRun, RunError
+from .inputs_outputs import Value
 from .keras_models import from_keras
 from .load import load
 from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
 from .torch_modules import as_torch, from_torch
-from .values import Value
 
 __all__ = [
     "load",

@@ -12,11 +12,11 @@ from ..golden.training import initial_state
 from ..ir.optimizers import Adam, Sgd
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
+from ..trainer.golden_training import Training, check_finite
 from ..trainer.loop import TrainingRun
 from ..trainer.new_training import make_plan, step_comparison, trainable_network
 from ..trainer.plan import numbers_of
 from ..trainer.resuming import checkpoint_in, restore
-from ..trainer.training import Training, check_finite
 from .arguments import check_name, shown
 from .callbacks import Callbacks
 from .cores import config_of

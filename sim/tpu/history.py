@@ -11,7 +11,7 @@ class History:
 
     Parameters
     ----------
-    epochs : tuple of sim.trainer.training.EpochFigures
+    epochs : tuple of sim.trainer.golden_training.EpochFigures
         Statistics of each epoch, or of the steps between two evaluations: `epoch`, `steps` (since the start), `rate`, `loss`,
         `training_accuracy`, `measured_loss`, `accuracy`, `seconds`.
     step_losses : float64 (steps,)

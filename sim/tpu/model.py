@@ -12,10 +12,10 @@ from .arguments import also_named, check_name
 from .cores import config_of
 from .estimate import estimate_of
 from .inference_run import InferenceRun, RunError, checked
+from .inputs_outputs import inputs_of, outputs_of, samples_of
 from .layers import layers_of, trace
 from .places import RTL, Interpreter, SerialBoard, Simulator, place_of
 from .trainable import TrainableModel
-from .values import inputs_of, outputs_of, samples_of
 
 __all__ = ["Model"]
 

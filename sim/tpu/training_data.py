@@ -12,7 +12,7 @@ from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples
 from .arguments import as_array
-from .values import samples_of
+from .inputs_outputs import samples_of
 
 __all__ = ["labels_of", "training_sets"]
 

@@ -43,7 +43,7 @@ class StepComparison:
     network : sim.ir.graph.Graph
     run : callable
         `run(state, batches, progress)` executes these steps from a TrainingState and returns :class:`CoreSteps`. `batches` is a
-        list of :class:`sim.trainer.training.Batch`. `progress` is None, or called with (steps done, steps).
+        list of :class:`sim.trainer.golden_training.Batch`. `progress` is None, or called with (steps done, steps).
     most : int or None
         Number of steps to compare. None: all.
     together : int

@@ -29,7 +29,7 @@ class _StepImage(HostImage):
     program : Program
         From :func:`sim.compiler.step.compile_step`.
     state : TrainingState
-    batches : list of sim.trainer.training.Batch
+    batches : list of sim.trainer.golden_training.Batch
     """
 
     def __init__(self, program, state, batches):

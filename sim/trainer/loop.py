@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from ..data.checkpoints import Checkpoint
 from .core_comparison import StepComparison
 from .event_log import EventLog
+from .golden_training import Training
 from .resuming import save
-from .training import Training
 
 __all__ = ["TrainingRun"]
 

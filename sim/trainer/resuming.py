@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data.checkpoints import Checkpoint
 from ..golden.training import TrainingState
-from .training import Best, EpochFigures, check_finite
+from .golden_training import Best, EpochFigures, check_finite
 
 __all__ = ["FILE", "checkpoint_in", "facts_of", "save", "restore"]
 

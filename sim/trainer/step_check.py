@@ -17,7 +17,7 @@ from ..host.program_check import checking, fault_of_compiler, is_slow, say_unche
 from ..ir.losses import Loss
 from .core_comparison import StepComparison
 from .core_steps import StepRunner
-from .training import Batch
+from .golden_training import Batch
 
 __all__ = ["checked_step"]
 

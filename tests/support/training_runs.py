@@ -10,10 +10,10 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.plan import Plan
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Training
 from graphs import random_values
 
 __all__ = [

@@ -15,7 +15,7 @@ from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Tensor
 from amaranth_tpu.sim.trainer.core_steps import StepRunner
-from amaranth_tpu.sim.trainer.training import Batch
+from amaranth_tpu.sim.trainer.golden_training import Batch
 from graphs import random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow

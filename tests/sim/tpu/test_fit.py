@@ -14,12 +14,12 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data import progress_lines
 from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.new_training import trainable_network
 from amaranth_tpu.sim.trainer.plan import Plan
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import Training
 from language_models import language_model
 from onnx_models import Builder, weights
 from suites import slow

@@ -16,12 +16,12 @@ from amaranth_tpu.sim.golden.training import cross_entropy, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.trainer.core_comparison import CoreSteps, StepComparison, differing_bits
 from amaranth_tpu.sim.trainer.errors import TrainingError
+from amaranth_tpu.sim.trainer.golden_training import MOST_GROWTH
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.order import epoch_order
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore, save
 from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
-from amaranth_tpu.sim.trainer.training import MOST_GROWTH
 from training_runs import CLASSES, FIXED, clusters, dense_network, new_training
 
 
