@@ -128,11 +128,18 @@ class MatrixEmitter(Emitter):
                 self.transfer(Opcode.STORE, Region.SCRATCH, kept + first, rows, buffer=buffer + first)
 
     def matmul(self, acc, place, loops, **fields):
-        """Emits a MATMUL, by default of one pass, over operands at `place`, with two loops (count, stride) over its rows."""
+        """Emits a MATMUL, by default of one pass, over operands at `place`, with two loops (count, stride) over its rows. If it
+        starts more column tiles from zeros than there are bias rows of zeros, emits several."""
         (rows1, rows1_stride), (rows0, rows0_stride) = loops
         rows = {"rows0": rows0, "rows0_stride": rows0_stride, "rows1": rows1, "rows1_stride": rows1_stride}
-        self.emit(Opcode.MATMUL, _ONE_PASS | rows | {"acc": acc, "buffer": place} | fields)
-        self._apart += self.ops[-1].rows * self.ops[-1].passes
+        fields = _ONE_PASS | rows | fields
+        tiles, most = fields["tiles0"], self.memories.zero_rows
+        if not fields["start"] or fields["bias"] >= most:
+            most = tiles
+        for first in range(0, tiles, most):
+            places = {"acc": acc + first * fields["tiles0_acc_stride"], "buffer": place + first * fields["tiles0_stride"]}
+            self.emit(Opcode.MATMUL, fields | places | {"tiles0": min(most, tiles - first)})
+            self._apart += self.ops[-1].rows * self.ops[-1].passes
         if self._apart >= TABLE_CYCLES:
             self._apart = 0
             self._fill_table()

@@ -5,7 +5,7 @@ An image has the positions of a sample's tile that the lines of a job need, line
 a gradient of a stride, are zeros. So each kernel position is an offset of the first operand.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +25,9 @@ class Window:
     #: source, size: Height and width of the source, and of the sums.
     source: tuple[int, int]
     size: tuple[int, int]
+
+    def __str__(self):
+        return ", ".join(f"{one.name} {'x'.join(map(str, getattr(self, one.name)))}" for one in fields(self))
 
     @property
     def positions(self):

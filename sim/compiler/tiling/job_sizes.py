@@ -194,7 +194,7 @@ class _Needs:
         return 1 if is_only or not self.fits(min(rows, self.memories.config.n), 1, 2) else 2
 
     def lacking(self, unit):
-        lacks = [(name, count / size if size else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
+        lacks = [(name, count / size if size > 0 else 2.0) for name, count, size in self.of(unit, 1, 1) if count > size]
         name, times = max(lacks, key=lambda one: one[1], default=("bias_depth", 2.0))
         needed = ceil(times * getattr(self.memories.config, name))
         return CompileError(too_small(self.memories.config, name, needed, self.sums.name))

@@ -162,6 +162,19 @@ def test_softmax(width, channels, rng):
     check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
 
 
+@pytest.mark.parametrize("depth, size, kernel", [(2, 1, 1), (8, 3, 2), (64, 1, 1), (512, 2, 2)])
+def test_softmax_of_more_tiles_than_zeros(rng, depth, size, kernel):
+    """All column tiles of a softmax without bias start from zeros, also if few bias rows are zeros."""
+    weights = random_values(rng, (kernel, 1, 5, 4 * 17 + 1))
+    stages = (
+        GivenStage(
+            "h", "h", (GivenTerm("x", random_values(rng, (1, 1, 3, 5))),), (size, 1), random_values(rng, 5).astype(np.float32)
+        ),
+    )
+    stages += (GivenStage("y", "y", (GivenTerm("h", weights),), (size - kernel + 1, 1), softmax=True),)
+    check(linked("g", Tensor("x", 3, size, 1), stages), Config(n=4, bias_depth=depth), 2, rng)
+
+
 @pytest.mark.parametrize(
     "graph,config,says",
     [

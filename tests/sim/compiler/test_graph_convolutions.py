@@ -73,9 +73,9 @@ def test_random_convolutions(rng):
         fields = dict(kernel=int(rng.integers(1, 4)), stride=int(rng.integers(1, 4)), dilation=int(rng.integers(1, 3)))
         fields["padding"] = int(rng.integers(0, fields["kernel"] + 1))
         layers.append((int(rng.integers(1, 7)), fields))
-    size = tuple(int(one) for one in rng.integers(7, 9, 2))
-    if (size[0] + 2 * layers[0][1]["padding"] - 5) // layers[0][1]["stride"] < 5:
-        layers[0][1]["stride"] = 1
+    size = tuple(int(one) for one in rng.integers(9, 11, 2))
+    if (min(size) + 2 * layers[0][1]["padding"] - 5) // layers[0][1]["stride"] < 4:
+        layers[0][1]["stride"] = 1  # so that the second kernel, of at most five positions, fits
     _check(_network(rng, size, int(rng.integers(1, 6)), layers), rng, int(rng.integers(1, 4)), steps=1)
 
 
