@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from ..bus.axi import OKAY, axi4_lite_signature
 from ..spec.isa import Region
-from ..spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, VERSION, registers_of
+from ..spec.registers import ADDRESS_WIDTH, REGISTER, described, registers_of
 from ..spec.run_ports import ring_links, ring_position, run_registers
 
 __all__ = ["ControlRegisters", "region_registers"]
@@ -18,23 +18,6 @@ __all__ = ["ControlRegisters", "region_registers"]
 def region_registers():
     """Returns the signature of a region's registers, 32 bits each, as seen from the core."""
     return Signature({"base_low": Out(32), "base_high": Out(32), "size": Out(32)})
-
-
-def _constants(config):
-    features = REGISTER["features"]
-    return {
-        "id": IDENTIFIER,
-        "version": VERSION,
-        "config": REGISTER["config"].pack(
-            n=config.n, lead=config.lead, latency=config.latency, bus_bytes=config.bus_bytes, in_flight=config.in_flight
-        ),
-        "unified_buffer_depth": config.unified_buffer_depth,
-        "accumulator_depth": config.accumulator_depth,
-        "bias_depth": config.bias_depth,
-        "weight_fifo_depth": config.weight_fifo_depth,
-        "features": features.pack(**{name: getattr(config, name) for name in features.fields}),
-        "ring_depth": config.ring_depth,
-    }
 
 
 class ControlRegisters(wiring.Component):
@@ -126,7 +109,7 @@ class ControlRegisters(wiring.Component):
             if register.access == "rw" and register.name != "interrupt"
         }
         self._connect_stored(m, stored)
-        values = {**_constants(self.config), **self._inputs(), **stored}
+        values = {**described(self.config), **self._inputs(), **stored}
         counters = [register for register in registers if register.name == "busy" or register.name.startswith("stall_")]
         readable = [register for register in registers if register.access != "w1" and register not in counters]
         selected, counts = Signal(len(readable)), Signal()

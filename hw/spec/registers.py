@@ -93,7 +93,11 @@ _FEATURES = {
     "transpose": (4, 1, "LOAD of transposed tiles"), "attention": (5, 1, "the fields that need `attention`"),
     "weight_formats": (6, 1, "LOAD_WEIGHTS of weights in OCP MX formats"), "normalize": (7, 1, "NORMALIZE"),
     "table_lanes": (8, 8, "lanes of the function table a cycle; 0: no TABLE, LOAD_TABLE, MULTIPLY"),
-    "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE")}
+    "update_lanes": (16, 8, "lanes of UPDATE a cycle; 0: no UPDATE, STORE_UPDATE"),
+    "softmax_lanes": (24, 8, "elements of SOFTMAX and NORMALIZE a cycle; 0 in older cores")}
+
+
+_DEPTHS = ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "ring_depth")
 
 
 def _registers():
@@ -102,7 +106,8 @@ def _registers():
     yield Register("config", 0x008, "ro", "Parameters of the core.", {
         "n": (0, 8, "rows and columns of the array"),
         "lead": (8, 4, "cell: lead stages"), "latency": (12, 4, "cell: latency"),
-        "bus_bytes": (16, 8, "bytes of one bus beat"), "in_flight": (24, 8, "instructions in flight")})
+        "bus_bytes": (16, 8, "bytes of one bus beat"), "in_flight": (24, 6, "instructions in flight"),
+        "weight_rows": (30, 2, "2 if two vectors of weights enter the array in a cycle, else 0")})
     yield Register("unified_buffer_depth", 0x00C, "ro", "Depth of the unified buffer in vectors.")
     yield Register("accumulator_depth", 0x010, "ro", "Depth of the accumulators in rows.")
     yield Register("bias_depth", 0x014, "ro", "Depth of the bias memory in rows.")
@@ -173,3 +178,15 @@ def registers_of(config):
 def stalls_of(config):
     """Returns the names of the stall reasons of a core, in order of priority."""
     return tuple(name for name in STALLS if name not in _STALLS_OF or getattr(config, _STALLS_OF[name]))
+
+
+def described(config):
+    """Returns {name: value} of the registers that describe a core."""
+    own = {name: getattr(config, name) for name in REGISTER["config"].fields}
+    return {
+        "id": IDENTIFIER,
+        "version": VERSION,
+        "config": REGISTER["config"].pack(**own | {"weight_rows": config.weight_rows & 2}),
+        **{name: getattr(config, name) for name in _DEPTHS},
+        "features": REGISTER["features"].pack(**{name: getattr(config, name) for name in _FEATURES}),
+    }

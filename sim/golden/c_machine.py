@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import REGION_WRITABLE, Fault, Region
-from amaranth_tpu.hw.spec.registers import REGISTER
+from amaranth_tpu.hw.spec.registers import REGISTER, described
 from amaranth_tpu.hw.tools.c_library import build_core_library
 from amaranth_tpu.hw.tools.process import ToolError
 
@@ -74,9 +74,7 @@ class CCore:
 
     def __init__(self, config, address_width=64):
         values = {name: getattr(config, name) for name in _SIZES}
-        for name in ("config", "features"):
-            register = REGISTER[name]
-            values[name] = register.pack(**{field: int(getattr(config, field)) for field in register.fields})
+        values |= {name: described(config)[name] for name in ("config", "features")}
         self.library, self.map = c_library(), _Map()
         self.map.pointer = self.map.array
         self.pointer = self.library.tpu_core_new(

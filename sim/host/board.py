@@ -21,7 +21,7 @@ from .program_check import checked_program
 from .serial_link import SerialLink
 from .serial_port import SerialPort
 
-__all__ = ["BoardError", "ConnectedBoard", "run_on_board"]
+__all__ = ["BoardError", "ConnectedBoard", "connected_config", "run_on_board"]
 
 _BATCHES = (128, 64, 32, 16, 8, 4, 2, 1)
 
@@ -30,8 +30,9 @@ class BoardError(RuntimeError):
     """An error for a board or core that this driver does not support. The message is one line."""
 
 
-def _config(found):
-    """Returns the :class:`hw.config.Config` of a core, from the values of its registers."""
+def connected_config(found):
+    """Returns the :class:`hw.config.Config` of a core, from the values of its registers: `found` is from
+    :meth:`.Driver.identify`."""
     for stages in STAGES:
         if split_stages(stages) == (found["lead"], found["latency"]):
             break
@@ -41,8 +42,8 @@ def _config(found):
             "version does not support"
         )
     sizes = {field.name: found[field.name] for field in fields(Config) if field.name in found}
-    if sizes["normalize"]:
-        sizes["softmax_lanes"] = 2  # at least; only cycles depend on their number
+    sizes["weight_rows"] = max(sizes["weight_rows"], 1)
+    sizes["softmax_lanes"] = max(sizes["softmax_lanes"], 1 + sizes["normalize"])  # 0 in older cores
     return Config(**sizes, cell_stages=stages, bus_width=8 * found["bus_bytes"])
 
 
@@ -71,7 +72,7 @@ class ConnectedBoard:
             found = await Driver(link.registers).identify()
         except RuntimeError as error:
             raise BoardError(str(error)) from None
-        return cls(link, _config(found), bridge["memory"], bridge["clock"])
+        return cls(link, connected_config(found), bridge["memory"], bridge["clock"])
 
     def compile(self, network, count, batch=None, effort="best", check=True):
         """Compiles a network for batches of `batch` samples, and checks the program. Default: equal batches for all `count`

@@ -1,6 +1,6 @@
 """The script of the host in RTL benches without a processor, which `hw/examples/soc/host.sv` executes."""
 
-from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER
+from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, described
 
 __all__ = ["HostScript"]
 
@@ -49,8 +49,7 @@ class HostScript:
     def identify(self, config):
         """Adds steps that check that the core is the one of `config`, and a step that resets it."""
         self.check("id", IDENTIFIER)
-        values = {"n": config.n, "lead": config.lead, "latency": config.latency}
-        self.check("config", REGISTER["config"].pack(**values, bus_bytes=config.bus_bytes, in_flight=config.in_flight))
+        self.check("config", described(config)["config"])
         self.write("control", _RESET)
 
     def start(self, regions):

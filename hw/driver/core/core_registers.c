@@ -53,7 +53,7 @@ tpu_core *tpu_core_new(const tpu_core_config *config, tpu_core_memory *memory, v
     if (!core)
         return 0;
     if (n < 2 || n > MOST_N || (n & (n - 1)) || !(config->config & TPU_CONFIG_BUS_BYTES_MASK) ||
-        config->config >> TPU_CONFIG_IN_FLIGHT_SHIFT > MOST_IN_FLIGHT) {
+        (config->config & TPU_CONFIG_IN_FLIGHT_MASK) >> TPU_CONFIG_IN_FLIGHT_SHIFT > MOST_IN_FLIGHT) {
         free(core);
         return 0;
     }

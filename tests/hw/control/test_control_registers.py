@@ -27,7 +27,13 @@ def described(config):
     return {
         "id": 0x41545055,
         "version": 0x00010001,
-        "config": config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24,
+        "config": config.weight_rows >> 1 << 31
+        | config.n
+        | config.lead << 8
+        | config.latency << 12
+        | config.bus_bytes << 16
+        | config.in_flight << 24
+        | config.weight_rows >> 1 << 31,
         **{name: getattr(config, name) for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth")},
         **{name: getattr(config, name) for name in ("weight_fifo_depth", "ring_depth")},
         "features": config.pooling
@@ -38,7 +44,8 @@ def described(config):
         | config.transpose << 4
         | config.weight_formats << 6
         | config.normalize << 7
-        | config.table_lanes << 8,
+        | config.table_lanes << 8
+        | config.softmax_lanes << 24,
     }
 
 
@@ -152,7 +159,7 @@ def test_random_accesses_agree_with_a_dict(eager, ring):
 
 
 def test_fields_are_packed_into_a_word():
-    assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8) == 0x08201210
+    assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8, weight_rows=2) == 0x88201210
     assert (
         REGISTER["features"].pack(
             pooling=True,
@@ -165,8 +172,9 @@ def test_fields_are_packed_into_a_word():
             normalize=False,
             table_lanes=4,
             update_lanes=0,
+            softmax_lanes=1,
         )
-        == 0x401
+        == 0x1000401
     )
     assert (
         REGISTER["features"].pack(
@@ -175,8 +183,9 @@ def test_fields_are_packed_into_a_word():
             ),
             table_lanes=4,
             update_lanes=2,
+            softmax_lanes=128,
         )
-        == 0x204FF
+        == 0x800204FF
     )
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

@@ -185,7 +185,7 @@ def test_folder_of_another_user(monkeypatch, tmp_path):
         build_core_library()
 
 
-@pytest.mark.parametrize("change", [{"n": 0}, {"n": 12}, {"n": 255}, {"bus_bytes": 0}, {"in_flight": 64}])
+@pytest.mark.parametrize("change", [{"n": 0}, {"n": 12}, {"n": 255}, {"bus_bytes": 0}, {"in_flight": 33}])
 def test_no_such_core(change):
     values = {name: int(getattr(SMALL, name)) for name in REGISTER["config"].fields} | change
     config = (ctypes.c_uint32 * 9)(REGISTER["config"].pack(**values), 0, 32, 16, 4, 8, 4, 4, 32)

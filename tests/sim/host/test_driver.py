@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from amaranth_tpu.hw.config import Config, from_preset
 from amaranth_tpu.hw.spec.isa import Fault, Region
-from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION
+from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION, described
+from amaranth_tpu.sim.host.board import connected_config
 from amaranth_tpu.sim.host.driver import CoreFault, CoreTimeout, Driver, Script
 
 
@@ -43,6 +45,24 @@ def test_identify():
     assert (found["n"], found["lead"], found["latency"], found["bus_bytes"], found["in_flight"]) == (16, 1, 2, 32, 8)
     assert (found["bias_depth"], found["unified_buffer_depth"]) == (64, 4096)
     assert (found["pooling"], found["softmax"], found["table_lanes"]) == (1, 0, 4)
+
+
+@pytest.mark.parametrize(
+    "preset, changes",
+    [("transformer", {}), ("training", dict(update_lanes=4)), ("default", dict(softmax_lanes=2, normalize=True))],
+)
+@pytest.mark.parametrize("weight_rows", [1, 2])
+def test_a_core_is_described_by_its_registers(preset, changes, weight_rows):
+    """The driver finds every option that changes a program or its cycles, except of the bus and the ring."""
+    config = from_preset(preset, weight_rows=weight_rows, **changes)
+    port = RegisterStub(**{name: value for name, value in described(config).items() if name in REGISTER})
+    assert connected_config(asyncio.run(Driver(port).identify())) == config
+
+
+def test_a_core_of_before_its_lanes_were_in_a_register():
+    old = {name: value for name, value in described(Config()).items() if name in REGISTER}
+    old["features"] &= 0xFFFFFF
+    assert connected_config(asyncio.run(Driver(RegisterStub(**old)).identify())) == Config()
 
 
 @pytest.mark.parametrize("name, value", [("id", 0), ("id", 0xFFFFFFFF), ("version", VERSION + 0x10000)])
