@@ -62,6 +62,7 @@ FORMS = {
     "leaky_relu": [
         ("Max", "x", ("Mul", 0.1, "x")),
         ("Where", ("Less", "x", 0.0), ("Mul", 0.2, "x"), "x"),
+        ("Where", ("Less", "x", 0.0), "x", ("Mul", 0.25, "x")),
         ("Sub", ("Relu", "x"), ("Mul", 0.25, ("Relu", ("Neg", "x")))),
     ],
     "clip": [

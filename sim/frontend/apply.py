@@ -13,7 +13,7 @@ from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import inline, unsupported
 from .operators import attention, choices, dense, joins, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
 from .operators.comparisons import compared
-from .operators.expressions import recognise, unknown
+from .operators.expressions import recognise, recognise_slopes, unknown
 from .operators.masks import added_masks, truth_values
 from .operators.normalization import recognise_normalisation
 from .operators.pieces import in_slices
@@ -199,8 +199,8 @@ def _element(step, tensor, known):
     woven = part or inverts or len(tensors) > 1 or any(value.woven for value in tensors)
     if woven:
         result = unknown(step, "" if partial or known.joins else "all of its inputs but one must be constant")
-        found = recognise(step, result) or recognise_normalisation(step, result)
-        if found is not None:
+        found = recognise(step, result) or recognise_normalisation(step, result) or partial and recognise_slopes(step, result)
+        if found:
             return replace(found, formulas=result.formulas, woven=True)
     alone = len(tensors) == 1 or known.joins
     if alone and not partial:

@@ -12,19 +12,20 @@ from math import prod
 
 import numpy as np
 
-from ...functions.functions import DEFINITIONS, Function
+from ...functions.functions import DEFINITIONS, NONE, RELU, Function, is_normal
 from ...functions.probes import FEW, PROBES, special
 from ...functions.proof import agrees, jump, proof
 from ...functions.ranges import evaluate
+from ...functions.slopes import Slopes
 from ...fusion.fuse import bounds
 from ...fusion.nodes import Unknown
 from ..formulas.softmax import shares
 from ..formulas.tensor_formulas import TRUTHS, formulas_of, shape_of
 from ..index.values import SymbolicTensor, common, limited, reduction
-from .elementwise import apply_function
+from .elementwise import affine, apply_function
 from .softmax import softmax
 
-__all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise"]
+__all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise", "recognise_slopes"]
 
 #: Work limit of all proofs for one model, in the unit of :data:`sim.functions.proof.MOST_WORK`. Operators whose proofs exceed it
 #: are computed one by one.
@@ -109,12 +110,25 @@ def recognise(step, tensor):
     return None
 
 
-def _affordable(formula):
-    """Returns the activation function that an elementwise formula computes. Returns None if there is no such function, or if the
-    proof budget is used up."""
+def recognise_slopes(step, tensor):
+    """Tries to express the result of a step as a LeakyRelu of a scaled earlier tensor, such as Where(x < 0, x, x / 4), which is
+    LeakyRelu of x / 4 with alpha 4. Returns the result, or None."""
+    for root, formula in sorted(tensor.formulas.items(), key=lambda one: -one[1].depth):
+        slopes = _affordable(formula, _slopes) if formula.even and shape_of(root) == shape_of(tensor) else None
+        before, alpha, after = slopes.factors if slopes else (1.0, np.inf, 1.0)
+        if alpha == 0 or is_normal(alpha):
+            function = {0: RELU, 1: NONE}.get(alpha) or Function("leaky_relu", (alpha,))
+            result = apply_function(step, affine(step, root, scale=np.array(before)), function)
+            return result if after == 1 else affine(step, result, scale=np.array(after))
+    return None
+
+
+def _affordable(formula, function_of=None):
+    """Returns the activation function that an elementwise formula computes, by :func:`_function` or another search. Returns None
+    if there is no such function, or if the proof budget is used up."""
     if _share.left <= 0:
         return None
-    function, work = _function(formula)
+    function, work = (function_of or _function)(formula)
     if formula not in _share.paid:
         _share.paid.add(formula)
         _share.left -= work
@@ -135,6 +149,20 @@ def _function(formula):
             if right:
                 return bounds(*function.parameters) if function.name == "clip" else function, total
     return None, total
+
+
+@functools.lru_cache(maxsize=4096)
+def _slopes(formula):
+    """Returns `(slopes, work)`, the :class:`.Slopes` that an elementwise formula computes or None, as :func:`_function`."""
+    found = _at_probes(formula)
+    at = special((found.low + found.high) / 2)
+    if formula.truth or at.zero != 0 or not 0 < abs(at.minus_one) + abs(at.one) < np.inf:
+        return None, 0
+    slopes = Slopes(-at.minus_one, at.one)
+    if not agrees(found, slopes, slopes.exact(PROBES), PROBES).all():
+        return None, 0
+    right, work = proof(formula, slopes)
+    return slopes if right else None, work
 
 
 def _at_probes(formula):

@@ -38,6 +38,10 @@ def test_written_out(rng, tmp_path, name):
             assert found[0].startswith(name) and len(found) == 1
 
 
+def _bump(width, low=127.1, inside=5.0):
+    return "Where", ("Greater", "x", low), ("Where", ("Less", "x", low + width), inside, RELU), RELU
+
+
 #: name: (expression, functions of the stages, or None if it is refused)
 DEFECTS = {
     "a threshold": (("Where", ("Greater", "x", 127.0), 1.0, 0.0), None),
@@ -49,6 +53,15 @@ DEFECTS = {
     "a bend by Max": (("Max", "x", ("Sub", ("Mul", 2.0, "x"), 200.0)), ["none"] * 5),
     "thirds": (("Add", ("Div", "x", 3.0), ("Div", ("Mul", "x", 2.0), 3.0)), ["none"]),
     "next to itself": (("Add", "x", ("Mul", 1e-6, "x")), ["none"]),
+    "a steep half below": (("Where", ("Less", "x", 0.0), "x", ("Mul", 0.25, "x")), ["leaky_relu(4)"]),
+    "two slopes": (("Where", ("Greater", "x", 0.0), ("Mul", 3.0, "x"), ("Mul", -1.5, "x")), ["leaky_relu(-0.5)"]),
+    "falling": (("Where", ("Less", "x", 0.0), ("Neg", "x"), ("Mul", -0.5, "x")), ["leaky_relu(0.5)"]),
+    "falling on both sides": (("Where", ("Less", "x", 0.0), ("Mul", 0.5, "x"), ("Neg", "x")), ["leaky_relu(-0.5)", "none"]),
+    "half of nothing": (("Where", ("Less", "x", 0.0), ("Mul", -0.5, "x"), ("Mul", 0.0, "x")), ["relu"]),
+    "slopes that meet at 1e-30": (("Where", ("Less", "x", 1e-30), "x", ("Mul", 0.25, "x")), None),
+    "slopes beside each other": (("Where", ("Less", "x", 0.0), "x", ("Add", ("Mul", 0.25, "x"), 1e-30)), None),
+    "slopes and a bump": (("Where", ("Less", "x", 0.0), "x", ("Mul", 0.25, _bump(2.0**-15))), None),
+    "slopes that overflow": (("Where", ("Less", "x", 0.0), ("Mul", 1e30, "x"), ("Mul", 1e-30, "x")), None),
     "mask": (("Mul", "x", ("Where", ("GreaterOrEqual", "x", 0.0), 1.0, 0.0)), ["relu"]),
 }
 
@@ -57,10 +70,6 @@ DEFECTS = {
 def test_defects(rng, tmp_path, name):
     e, functions = DEFECTS[name]
     assert check(e, rng, tmp_path, every=32) == functions
-
-
-def _bump(width, low=127.1, inside=5.0):
-    return "Where", ("Greater", "x", low), ("Where", ("Less", "x", low + width), inside, RELU), RELU
 
 
 #: Expressions that differ from a function at a few numbers, or by a little everywhere.
