@@ -61,14 +61,17 @@ def test_sgd_decay_by_hand():
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_sgd_is_near_binary64(rng, decay):
+    """SGD is near binary64 with the same rounded factors: 0.3 % in the mean of 300 seeds, 0.47 % at most, because the momentum is
+    bfloat16."""
     gradients = [rng.normal(size=50).astype(np.float32) for _ in range(20)]
     start, momentum = rng.normal(size=50).astype(np.float32), np.zeros(50)
     exact = start.astype(float)
+    share, rate, decayed = (float(bfloat16(factor)) for factor in (0.9, 0.05 / 8, decay * 8))
     for gradient in gradients:
-        momentum = 0.9 * momentum + gradient / 8 + decay * exact
-        exact = exact - 0.05 * momentum
+        momentum = share * momentum + gradient + decayed * exact
+        exact = exact - rate * momentum
     found, _ = _several(Sgd(0.9, decay), gradients, [0.05] * 20, 8, start)
-    assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact - start)
+    assert np.linalg.norm(found - exact) < 0.007 * np.linalg.norm(exact - start)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -223,9 +226,9 @@ def test_dropout_in_a_step(rng):
 @pytest.mark.parametrize("pooled", [False, True])
 def test_dropout_that_doubles_all(rng, pooled):
     """A dropout mask of 2 everywhere equals doubled weights in the next layer, bit for bit, in logits and earlier gradients."""
-    first = GivenStage("conv", "c", (GivenTerm("x", random_values(rng, (2, 2, 3, 5))),), (4, 4), function=RELU)
+    first = GivenStage("conv", "c", (GivenTerm("x", random_values(rng, (2, 2, 3, 5), 0.25)),), (4, 4), function=RELU)
     first = replace(first, pool=Pool((2, 2), (2, 2), (2, 2)) if pooled else None)
-    weights = random_values(rng, (*first.result_size, 5, 4))
+    weights = random_values(rng, (*first.result_size, 5, 4), 0.25)  # subnormal shares would become 0 in one of both
     mask, x, targets = np.full((6, *first.result_size, 5), 2, bfloat16), random_values(rng, (6, 75)), one_hot(np.arange(6) % 4, 4)
     results = []
     for masks, factor in (({0: mask}, 1), ({}, 2)):
