@@ -142,10 +142,13 @@ def netlist():
     return run_yosys(script, {"dut.v": DESIGN}, "dut.json", timeout=300)
 
 
-@functools.cache
-def to_verilog(text, name):
-    script = f"read_json dut.json\nhierarchy -top dut\nrename dut {name}\nwrite_verilog -noattr {name}.v\n"
-    return run_yosys(script, {"dut.json": text}, f"{name}.v", timeout=300)
+def to_verilog(**netlists):
+    """Returns the Verilog of netlists as JSON, by the new name of each module."""
+    script = "".join(f"read_json {name}.json\nrename dut {name}\ndesign -stash {name}\n" for name in netlists) + "".join(
+        f"design -copy-from {name} {name}\n" for name in netlists
+    )
+    script += "write_verilog -noattr both.v\n"
+    return run_yosys(script, {f"{name}.json": text for name, text in netlists.items()}, "both.v", timeout=300)
 
 
 def simulate(seed):
@@ -156,9 +159,9 @@ def simulate(seed):
     """
     after = json.loads(netlist())
     memories = take_in_output_registers(after["modules"]["dut"])
-    texts = [to_verilog(netlist(), "original"), to_verilog(json.dumps(after), "moved")]
+    texts = to_verilog(original=netlist(), moved=json.dumps(after))
     models = cell_models().partition("module MULT18X18D(")[0]  # it stops the simulation of a design without multipliers
-    output = run_icarus(models + "".join(texts) + _BENCH.format(seed=seed))
+    output = run_icarus(models + texts + _BENCH.format(seed=seed))
     differ, known = (int(part.split()[0]) for part in output.strip().splitlines()[-1].split(","))
     return memories, differ, known
 

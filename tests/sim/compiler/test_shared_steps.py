@@ -146,7 +146,7 @@ def test_words(rng, cores):
 
 def test_rtl_of_two_cores(rng):
     """Icarus computes the golden model's bits, and takes the predicted cycles to 5 %."""
-    training, optimizer = with_parameters(chain(rng, (5, 7, 3))), Sgd(0.75)
+    training, optimizer = with_parameters(chain(rng, (3, 4, 2))), Sgd(0.75)
     core = Config(n=2, training=True, ring=True, table_lanes=1)
     program = compile_step(training, optimizer, core, 2, None, 2)
     state, (x, targets) = started_state(training, optimizer, rng), batch_of(training, 4, rng)
