@@ -262,7 +262,7 @@ _CHANGES = {
     "default": {},
     "plain": PLAIN,
     "training": {"training": True},
-    "transformer": {"training": True, "table_lanes": 8, "softmax_lanes": 4},
+    "transformer": {"training": True, "table_lanes": 8, "softmax_lanes": 4, "normalize": True},
     "vision": {"transpose": True, "unified_buffer_depth": 16384},
     "ulx3s-25f": {"n": 2, "cell_stages": 9, "unified_buffer_depth": 1024, "accumulator_depth": 256, **PLAIN},
     "ulx3s-45f": {"n": 4, "cell_stages": 9, "unified_buffer_depth": 1024, **PLAIN},

@@ -106,6 +106,7 @@ def networks(
             "batch": batch,
             "cycles": result["cycles"],
             "utilisation": result["utilisation"],
+            "of_bound": program.bound / result["cycles"],
             "mismatched_bits": result["mismatched_bits"],
             "stalls": result["stalls"],
         }
@@ -118,6 +119,7 @@ def networks(
                 f"{figure['cycles']:,}",
                 f"{figure['cycles'] // batch:,}",
                 f"{figure['utilisation']:.1%}",
+                f"{figure['of_bound']:.1%}",
                 figure["mismatched_bits"],
             ]
         )
@@ -130,6 +132,7 @@ def networks(
             f"cycles, batch of {batch}",
             "cycles an image",
             "utilisation",
+            "of the bound",
             "bits different",
         ],
         rows,

@@ -23,7 +23,19 @@ def _head(simulator):
     `model`)."""
     cycles = "cycles" if simulator == "verilator" else "cycles, estimated"
     time = "\N{MICRO SIGN}s at the board's clock"
-    return ["network", "n", "batch", "MACs a sample", cycles, time, "utilisation", "bus words", "largest error", "bits different"]
+    return [
+        "network",
+        "n",
+        "batch",
+        "MACs a sample",
+        cycles,
+        time,
+        "utilisation",
+        "of the bound",
+        "bus words",
+        "largest error",
+        "bits different",
+    ]
 
 
 def board_clocks():
@@ -56,12 +68,14 @@ def _measured(path, config, batch, simulator):
         "cycles": cycles,
         "microseconds": cycles / clock if clock else None,
         "utilisation": program.useful_macs / n**2 / cycles,
+        "of_bound": program.bound / cycles,
         "bus_words": program.cost.read_beats + program.cost.write_beats,
         "error": error.largest / error.scale,
         "mismatched_bits": result.mismatched_bits,
     }
     cells = [path.stem, n, batch, f"{figures['macs']:,}", f"{cycles:,}"]
     cells += [f"{cycles / clock:,.0f}" if clock else "", f"{figures['utilisation']:.1%}"]
+    cells.append(f"{figures['of_bound']:.1%}")
     return [*cells, f"{figures['bus_words']:,}", f"{figures['error']:.2%}", figures["mismatched_bits"]], figures
 
 

@@ -110,13 +110,28 @@ def _print_operators(as_json):
 
 
 def _explain(model, identity, options):
+    from amaranth_tpu.sim.compiler.compile import compile_network
+    from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+
+    from .faster_preset import faster_preset, show_faster
     from .run_data import images_asked
 
     config = options.core.config()
     batch = options.batch or model.batch_size(images_asked(options.images))
     with compiling(console) as advance:
         plan = plan_of(model.compile(config, batch, advance)) | {"effort": options.effort.value}
-    print_json(plan, model=identity, core=config) if options.as_json else show_plan(Console(), plan)
+    with spinner(console, "compiling for other presets"):
+        plan["faster"] = faster_preset(
+            options.core,
+            config,
+            plan["cycles"],
+            ("transformer", "vision"),
+            lambda other: compile_network(with_row_norms(model.network, other), other, batch, "fast"),
+        )
+    if options.as_json:
+        return print_json(plan, model=identity, core=config)
+    show_plan(Console(), plan)
+    show_faster(Console(), plan)
 
 
 def _say_padding(count, batch):

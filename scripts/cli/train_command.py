@@ -15,6 +15,7 @@ from ..show.step_plan import plan_of_step, show_step_plan
 from ..show.terminal import spinner
 from ..show.training import TrainingBar, epoch_line, show_training
 from .command_line import RunFailed, console, show_line
+from .faster_preset import show_faster
 from .json_output import model_object, print_json
 from .outputs import Output, check_outputs
 from .train_options import TrainOptions
@@ -59,9 +60,11 @@ def train(**options):
     if options.explain:
         with spinner(console, "compiling a training step for the core"):
             job.compile()
-            plan = plan_of_step(job.program)
-        print_json(plan, model=identity, core=job.program.config) if options.as_json else show_step_plan(Console(), plan)
-        return
+            plan = plan_of_step(job.program) | {"faster": job.faster_preset()}
+        if options.as_json:
+            return print_json(plan, model=identity, core=job.program.config)
+        show_step_plan(Console(), plan)
+        return show_faster(Console(), plan)
     _go_on(job, options)
     if options.steps_to_compare != 0:
         with spinner(console, "compiling a training step for the core"):

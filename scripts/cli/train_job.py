@@ -20,6 +20,7 @@ from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_weights import new_weights, weights_of
 from amaranth_tpu.sim.models.shipped import GPT_NAME, SHIPPED
+from amaranth_tpu.sim.tpu.cores import training_preset
 from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.golden_training import Training
@@ -29,6 +30,7 @@ from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, st
 from amaranth_tpu.sim.trainer.plan import Hyperparameters, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 
+from .faster_preset import faster_preset
 from .train_data import TrainData, choose_train_data
 from .train_options import Keep, OptimizerKind, TrainOptions
 
@@ -73,14 +75,25 @@ class TrainJob:
 
     def compile(self):
         """Compiles the program of one step. Raises CompileError."""
-        self.program = step_program(self.training, _config(self.options))
+        self.program = step_program(self.training, _config(self.options, self.graph))
+
+    def faster_preset(self):
+        """Returns the entry `faster` of `--explain`; see :func:`.faster_preset`."""
+        return faster_preset(
+            self.options.core,
+            self.program.config,
+            self.program.predicted_cycles,
+            ["transformer"],
+            lambda other: step_program(self.training, other),
+            ring=self.program.config.ring,
+        )
 
     def compare(self):
         """Compiles and checks the program of one step, and makes the next steps run on the core too. Raises CompileError or
         RunError."""
         options, training = self.options, self.training
         memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-        where = _config(options), options.simulator.value, options.steps_to_compare, memory, options.cells.value
+        where = _config(options, self.graph), options.simulator.value, options.steps_to_compare, memory, options.cells.value
         found = step_comparison(training, *where, check=not options.no_check)
         self.program, self.run.comparison = found
 
@@ -204,9 +217,10 @@ def _gpt(options, fresh):
     return saved_model(gpt_model(weights=new_weights(options.seed) if fresh else None, has_state=False))
 
 
-def _config(options):
-    """Returns the core's :class:`hw.config.Config`. Raises hw.config.ConfigError if no core can be generated from it."""
-    return options.core.config("training", **({"ring": True} if options.cores > 1 else {}))
+def _config(options, graph=None):
+    """Returns the core's :class:`hw.config.Config`, for a network if it is known. Raises hw.config.ConfigError if no core can be
+    generated from it."""
+    return options.core.config(training_preset(graph) if graph else "training", **({"ring": True} if options.cores > 1 else {}))
 
 
 def _plan(graph, options):

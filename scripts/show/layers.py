@@ -79,7 +79,8 @@ def show_plan(console, plan):
         _number(plan["cycles"]),
     )
     print_table(console, table)
-    console.print(f"expected cycles: {plan['cycles']:,}; no schedule needs fewer than {plan['bound']:,}", highlight=False)
+    share = f"{plan['bound'] / plan['cycles']:.1%} of the limit set by array and bus, {plan['bound']:,}"
+    console.print(f"expected cycles: {plan['cycles']:,}; {share}", highlight=False)
 
 
 def show_layers(console, figures):

@@ -20,6 +20,8 @@ def plan_of_step(program):
         "cores": program.cores,
         "instructions": program.instructions,
         "cycles": program.predicted_cycles,
+        # array rows, or words of the bus in one direction, of this program: a smaller program may exist
+        "bound": max(program.cost.compute_cycles, program.cost.read_beats, program.cost.write_beats),
         "macs": program.useful_macs,
         "utilisation": program.useful_macs / program.predicted_cycles / program.config.n**2,
         "sums": [asdict(one) | {"cycles": one.cycles} for one in sum_costs(program)],
@@ -49,7 +51,10 @@ def show_step_plan(console, plan):
     for name, meaning in REASONS.items():
         if name in met:
             console.print(f"{name}: {meaning}", highlight=False)
-    console.print(f"{plan['cycles']:,} cycles by the timing model; utilisation {plan['utilisation']:.1%}", highlight=False)
+    share = f"{plan['bound'] / plan['cycles']:.1%} of the limit set by its rows and bus words, {plan['bound']:,}"
+    console.print(
+        f"{plan['cycles']:,} cycles by the timing model; utilisation {plan['utilisation']:.1%}; {share}", highlight=False
+    )
 
 
 def _row(table, name, busy, waits, reasons):

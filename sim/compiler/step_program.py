@@ -2,6 +2,7 @@
 
 from dataclasses import astuple, replace
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from amaranth_tpu.hw.spec.isa import Region, WeightFormat
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.steps import segments_of, whole_of_segments
+from ..ir.stage import reads
 from .codegen.dead_stores import scratch_vectors
 from .host_tensors import HostTensor, host_tensor
 from .image import Code, encoded, packed_tiles, program_of
@@ -123,24 +125,19 @@ def _factor(matrix, value):
 
 def _useful_macs(step):
     """Returns the multiplications that a :class:`sim.ir.graph.Graph` needs for one sample: products with parameters, products
-    of two results, and gradients. Positions around a tensor count, as is usual. Factors, constants and sums of biases do not."""
+    of two results, and gradients. Padding, factors, constants and sums of biases do not count."""
     terms = {(stage.sums, place): (stage, term) for stage in step.stages for place, term in enumerate(stage.terms)}
-    return sum(_of_term(step, stage, term) for stage, term in terms.values())
+    return int(sum(_of_term(step, stage, term) for stage, term in terms.values()))
 
 
 def _of_term(step, stage, term):
     source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
     if {term.source, term.weights} & step.constants.keys() or step.is_diagonal(term, (*stage.size, output.channels)):
         return 0
-    positions = source.height * source.width
-    if not output.samples:
-        return _positions(weights) * _positions(output) * output.channels if weights.samples else 0
+    if not output.samples:  # the gradient of weights; the vectors of all positions meet a source of one position
+        positions = weights.shape[:2] if source.shape[:2] != (1, 1) else (1, 1)
+        each = output.width * output.channels * (weights.height * weights.width // prod(positions))
+        return reads(term, source, positions).sum() * each if weights.samples else 0
     if weights.samples:
-        sums = positions if term.transposed else stage.size[0] * stage.size[1]
-        return sums * source.channels * output.channels
-    # The gradient of a convolution's source has more positions than the gradient that it reads, where it reads zeros.
-    return min(positions, stage.size[0] * stage.size[1]) * _positions(weights) * weights.channels
-
-
-def _positions(tensor):
-    return tensor.height * tensor.width
+        return prod(source.shape[:2] if term.transposed else stage.size) * source.channels * output.channels
+    return reads(term, source, stage.size).sum() * weights.width * weights.channels

@@ -20,14 +20,13 @@ the host's side.
 import zlib
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from math import prod
 
 import numpy as np
 
 from ..functions.functions import Function
 from .losses import Loss
 from .sample_order import SampleOrder
-from .stage import Stage, Tensor, Term, by
+from .stage import Stage, Tensor, Term, by, reads
 
 __all__ = ["Graph", "Parameter", "dense_chain"]
 
@@ -119,14 +118,16 @@ class Graph(SampleOrder):
         return any(stage.size != (1, 1) for stage in self.stages)
 
     def macs(self, stage):
-        """Returns the number of multiplications of a stage for one sample. Padding counts, as is usual. Structural zeros do not
-        count."""
-        return prod(stage.sums_size) * sum(map(self._multiplications, stage.terms))
+        """Returns the number of multiplications of a stage for one sample, without padding and structural zeros, which programs
+        leave out."""
+        return int(sum(self._multiplications(stage, term) for term in stage.terms))
 
-    def _multiplications(self, term):
+    def _multiplications(self, stage, term):
+        _, inputs, outputs = self.tensors[term.weights].shape
+        each = inputs * outputs
         if term.sparse:
-            return np.count_nonzero(self.constants[term.weights].view(np.uint16) != _MINUS_ZERO)
-        return prod(self.tensors[term.weights].shape)
+            each = (self.kernel(term).view(np.uint16) != _MINUS_ZERO).sum(axis=(2, 3))
+        return (reads(term, self.tensors[term.source], stage.sums_size) * each).sum()
 
     # Writing
 

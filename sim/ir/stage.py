@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from amaranth_tpu.hw.spec.normalization import upper_bits
 
 from ..functions.functions import NONE
 
-__all__ = ["NOWHERE", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "span"]
+__all__ = ["NOWHERE", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "reads", "span"]
 
 #: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
@@ -110,6 +112,18 @@ class Term:
         marks = (mark if flag else "" for mark, flag in (("^T", self.transposed), ("^T", self.swapped)))
         left, right = (name + mark for name, mark in zip((self.source, self.weights), marks))
         return f"{left} * {right}" + (f" ({', '.join(given)})" if given else "")
+
+
+def reads(term, source, size):
+    """Returns how many of the `size` positions read a number of the source, not padding, at each kernel position: an array of
+    the kernel's height and width."""
+    axes = []
+    for axis, count in enumerate(size):
+        steps = (getattr(term, name)[axis] for name in ("kernel", "stride", "dilation", "padding", "apart"))
+        kernel, stride, dilation, padding, apart = steps
+        place = np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - padding
+        axes.append(((place >= 0) & (place <= (source.shape[axis] - 1) * apart) & (place % apart == 0)).sum(axis=0))
+    return np.outer(*axes)
 
 
 @dataclass(frozen=True)

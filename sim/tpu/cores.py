@@ -4,7 +4,7 @@ from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
 from .arguments import shown
 
-__all__ = ["config_of"]
+__all__ = ["config_of", "training_preset"]
 
 
 def config_of(core, preset="default"):
@@ -17,3 +17,9 @@ def config_of(core, preset="default"):
             f"core must be a Config, the name of a preset, or None, not {shown(core)}; make one with tpu.Config(n=4)"
         )
     return from_preset(core or preset)
+
+
+def training_preset(graph):
+    """Returns the name of the preset that trains a network by default: `transformer` if it multiplies two tensors."""
+    products = any(graph.is_product(term) for stage in graph.stages for term in stage.terms)
+    return "transformer" if products else "training"

@@ -19,7 +19,7 @@ from ..trainer.plan import numbers_of
 from ..trainer.resuming import checkpoint_in, restore
 from .arguments import check_name, shown
 from .callbacks import Callbacks
-from .cores import config_of
+from .cores import config_of, training_preset
 from .evaluation import loss_of
 from .history import History
 from .inference_run import RunError
@@ -138,7 +138,7 @@ def _compared(training, given, check):
     check_name("on", on.name if isinstance(on, Simulator) else on, _STEP_SIMULATORS, ", or a Simulator of such a name")
     place = Simulator(on) if isinstance(on, str) else on
     most = None if given.check_steps == "all" else _whole("check_steps", given.check_steps)
-    config = config_of(given.core, "training")
+    config = config_of(given.core, training_preset(training.network))
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)
     return step_comparison(training, config, place.name, most, place.memory, place.cells, check)
 

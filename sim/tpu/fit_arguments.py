@@ -32,7 +32,7 @@ class FitArguments(Hyperparameters):
     )
     core: object = argument(
         None,
-        "Config, name of a preset, or None for the preset `training`",
+        "Config, name of a preset, or None for the preset `training`, or `transformer` if the model multiplies two tensors",
         "Configuration of each core. The options `training` and, for several cores, `ring` are switched on.",
     )
     initialize: bool = argument(False, "bool", "Start from new random weights. Default: start from the model's weights.")

@@ -210,3 +210,21 @@ def test_pooling_of_one_position_before_a_gate(rng, function):
         GivenStage("dense", "y", (GivenTerm("g", random_values(rng, (4, 4, 5, 3))),)),
     )
     check(linked("gated", Tensor("x", 3, 6, 6), stages), rng)
+
+
+def test_padding_is_no_useful_multiplication(rng):
+    """Multiplications by padding count neither in a network nor in the three products of its step, counted one by one."""
+    size, stride, dilation, padding = (int(rng.integers(*ends)) for ends in ((4, 9), (1, 4), (1, 3), (1, 3)))
+    count = (size + 2 * padding - 2 * dilation - 1) // stride + 1
+    places = [y * stride + k * dilation - padding for y in range(count) for k in range(3)]
+    inside = sum(0 <= place < size for place in places) ** 2
+    first = GivenTerm("x", random_values(rng, (3, 3, 2, 4)), (stride,) * 2, (dilation,) * 2, (padding,) * 2)
+    second = GivenTerm("h", random_values(rng, (3, 3, 2, 6)), padding=(1, 1), groups=2)
+    dense = GivenTerm("y", random_values(rng, (count, count, 6, 5)))
+    sizes = (count, count)
+    stages = [GivenStage("c0", "h", (first,), sizes), GivenStage("c1", "y", (second,), sizes), GivenStage("d", "z", (dense,))]
+    graph = linked("padded", Tensor("x", 2, size, size), stages, softmax=True)
+    macs = [inside * 8, (3 * count - 2) ** 2 * 12 if count > 1 else 12, count**2 * 30]
+    assert [graph.macs(stage) for stage in graph.stages] == macs
+    step = compile_step(with_parameters(graph), Sgd(), CONFIG, 3)
+    assert step.useful_macs == 3 * (2 * macs[0] + 3 * macs[1] + 3 * macs[2])
