@@ -38,7 +38,7 @@ def utilisation(
     figures, rows = [], []
     for n, batch in track(jobs, "simulating", console=Console(stderr=True), transient=True):
         program = compile_network(network, Config(n=n), batch)
-        result = run_tpu(*run_command(n, batch, "--latency", str(latency)))
+        result = run_tpu(*run_command(n, batch, "--memory", str(latency)))
         figure = {
             "n": n,
             "batch": batch,

@@ -27,6 +27,7 @@ from .command_line import (
 from .compile_passes import PassesOption, PrintAfterOption, print_passes, print_text_after
 from .core_options import CoreChoice
 from .json_output import model_object, print_json
+from .memory_option import DEFAULT_MEMORY, host_of, memory_option
 from .outputs import Output, check_outputs
 
 __all__ = ["EXAMPLES", "Compiled", "ModelOption", "compile_model", "compiled", "model_words"]
@@ -78,6 +79,7 @@ def compile_model(
         ),
     ] = False,
     weights: WeightsOption = None,
+    memory: memory_option() = DEFAULT_MEMORY,
     effort: EffortOption = Effort.BEST,
     no_check: NoCheck = False,
     passes: PassesOption = False,
@@ -114,7 +116,7 @@ def compile_model(
     if is_taken(name):
         raise typer.BadParameter(f"--name {name} is reserved in C or C++; choose another name, such as {name}_model")
     check_batch(batch)
-    config = core.config()
+    config, host = core.config(), host_of(memory)
     replaceable_folder(output, FILES)
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
@@ -144,7 +146,7 @@ def compile_model(
         "regions": {name: getattr(bundle.model, f"{key}_bytes") for name, key in _REGIONS.items()},
         "left_to_host": bundle.model.left_to_host,
         "program_checked": program.checked,
-        "predicted_cycles": program.predicted_cycles,
+        "predicted_cycles": program.with_host(host).predicted_cycles,
         "against_model": asdict(made.compared),
         "files": {name: len(data) for name, data in bundle.files.items()},
     }

@@ -13,6 +13,7 @@ from ..show.terminal import compiling, progress_bar, show_run, spinner
 from ..show.terminal_tables import figure_table, print_table
 from .command_line import RunFailed, console, show_line
 from .json_output import model_object, print_json
+from .memory_option import host_of
 from .outputs import Output, check_outputs
 from .run_options import RunOptions, SimulatorName
 from .spread_options import spread_of
@@ -119,14 +120,15 @@ def _explain(model, identity, options):
     config = options.core.config()
     batch = options.batch or model.batch_size(images_asked(options.images))
     with compiling(console) as advance:
-        plan = plan_of(model.compile(config, batch, advance)) | {"effort": options.effort.value}
+        host = host_of(options.memory)
+        plan = plan_of(model.compile(config, batch, advance).with_host(host)) | {"effort": options.effort.value}
     with spinner(console, "compiling for other presets"):
         plan["faster"] = faster_preset(
             options.core,
             config,
             plan["cycles"],
             ("transformer", "vision"),
-            lambda other: compile_network(with_row_norms(model.network, other), other, batch, "fast"),
+            lambda other: compile_network(with_row_norms(model.network, other), other, batch, "fast").with_host(host),
         )
     if options.as_json:
         return print_json(plan, model=identity, core=config)
@@ -162,7 +164,7 @@ def _run_here(model, samples, options):
     if simulator is not SimulatorName.GOLDEN:
         with compiling(console) as advance:
             model.compile(config, batch, advance)
-    memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
+    memory = host_of(options.memory).plusargs(config) | {"pause_percent": options.pauses, "pause_seed": options.seed}
     text = f"simulating with {simulator} (the first run builds the simulator)" if simulator.has_time else "computing"
     faster = None if simulator.has_time else "fewer --images"
     with spread_of(options.scheduler, options.workers) as spread, progress_bar(console, text, faster) as advance:

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
-
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption, WeightsOption
 from .core_options import CoreChoice
+from .memory_option import DEFAULT_MEMORY, host_of, memory_option, pauses_option
 from .spread_options import Scheduler, Workers, check_spread
 
-__all__ = ["Preprocess", "PreprocessOption", "RunOptions", "SimulatorName", "TimedName", "memory_options"]
+__all__ = ["Preprocess", "PreprocessOption", "RunOptions", "SimulatorName", "TimedName"]
 
 _DATA, _WHERE, _RESULTS = "Model and data", "Execution", "Results"
 
@@ -49,16 +48,6 @@ PreprocessOption = Annotated[
         "deviation). Default: the model's own, else unit.",
     ),
 ]
-
-
-def memory_options(panel):
-    """Returns the types of the options `--latency` and `--pauses`, in a panel of the help."""
-    pauses = typer.Option(min=0, max=90, rich_help_panel=panel, help="Stall each AXI channel in this percentage of cycles.")
-    latency = typer.Option(min=1, rich_help_panel=panel, help="Read latency of the host memory in cycles.")
-    return Annotated[int, latency], Annotated[int, pauses]
-
-
-_LATENCY, _PAUSES = memory_options(_WHERE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +127,8 @@ class RunOptions:
         ),
     ] = None
     baud: Annotated[int, typer.Option(min=1, rich_help_panel=_WHERE, help="Baud rate of the serial port, bit/s.")] = 3_000_000
-    latency: _LATENCY = HOST_LATENCY
-    pauses: _PAUSES = 0
+    memory: memory_option(_WHERE) = DEFAULT_MEMORY
+    pauses: pauses_option(_WHERE) = 0
     seed: Annotated[int, typer.Option(min=0, rich_help_panel=_WHERE, help="Seed of the random samples and of --pauses.")] = 1
     waves: Annotated[
         Path | None,
@@ -209,8 +198,9 @@ class RunOptions:
         simulated = next((name for name in ("explain", "layers", "trace") if getattr(self, name)), None)
         if self.board and simulated:
             refuse(f"--{simulated} needs a simulated core; leave out --board")
-        if not is_rtl and (self.latency != HOST_LATENCY or self.pauses):
-            refuse("--latency and --pauses set the host memory of the RTL simulation: use --simulator verilator or icarus")
+        host_of(self.memory)
+        if not (is_rtl or self.explain) and (self.memory != DEFAULT_MEMORY or self.pauses):
+            refuse("--memory and --pauses set the host memory of the RTL: use --simulator verilator or icarus, or --explain")
         needs_rtl = next((name for name in ("waves", "trace", "layers") if getattr(self, name)), None)
         if needs_rtl and not is_rtl and not self.board:
             refuse(

@@ -19,6 +19,7 @@ from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Effort, EffortOption, Json, ShapeOption, console, show_line
 from .core_options import CoreChoice, cores_of
 from .json_output import model_object, print_json
+from .memory_option import DEFAULT_MEMORY, host_of, memory_option
 from .outputs import Output, check_outputs
 from .spread_options import Scheduler, Workers, check_spread, spread_of
 
@@ -90,6 +91,7 @@ def sweep(
     ] = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    memory: memory_option() = DEFAULT_MEMORY,
     effort: EffortOption = Effort.BEST,
     as_json: Json = False,
 ):
@@ -106,6 +108,7 @@ def sweep(
         synth = find_target(synth).name
     check_cells_option(cells, simulator.value)
     check_spread(scheduler, workers)
+    host_of(memory)
     _check_places(model.split(","), checkpoint, csv_file, plot)
     points = grid(model.split(","), _cores(core, as_json), _batches(batch))
     if len(points) > _MOST:
@@ -121,6 +124,7 @@ def sweep(
             simulator=rtl,
             cells=cells.value,
             effort=effort.value,
+            memory=memory,
             shapes=shape or (),
             target=synth,
             folder=checkpoint,

@@ -17,6 +17,7 @@ from ..show.training import TrainingBar, epoch_line, show_training
 from .command_line import RunFailed, console, show_line
 from .faster_preset import show_faster
 from .json_output import model_object, print_json
+from .memory_option import host_of
 from .outputs import Output, check_outputs
 from .train_options import TrainOptions
 
@@ -60,6 +61,7 @@ def train(**options):
     if options.explain:
         with spinner(console, "compiling a training step for the core"):
             job.compile()
+            job.program = job.program.with_host(host_of(options.memory))
             plan = plan_of_step(job.program) | {"faster": job.faster_preset()}
         if options.as_json:
             return print_json(plan, model=identity, core=job.program.config)

@@ -31,6 +31,7 @@ from amaranth_tpu.sim.trainer.plan import Hyperparameters, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 
 from .faster_preset import faster_preset
+from .memory_option import host_of
 from .train_data import TrainData, choose_train_data
 from .train_options import Keep, OptimizerKind, TrainOptions
 
@@ -84,7 +85,7 @@ class TrainJob:
             self.program.config,
             self.program.predicted_cycles,
             ["transformer"],
-            lambda other: step_program(self.training, other),
+            lambda other: step_program(self.training, other).with_host(self.program.host),
             ring=self.program.config.ring,
         )
 
@@ -92,8 +93,9 @@ class TrainJob:
         """Compiles and checks the program of one step, and makes the next steps run on the core too. Raises CompileError or
         RunError."""
         options, training = self.options, self.training
-        memory = {"latency": options.latency, "pause_percent": options.pauses, "pause_seed": options.seed}
-        where = _config(options, self.graph), options.simulator.value, options.steps_to_compare, memory, options.cells.value
+        config = _config(options, self.graph)
+        memory = host_of(options.memory).plusargs(config) | {"pause_percent": options.pauses, "pause_seed": options.seed}
+        where = config, options.simulator.value, options.steps_to_compare, memory, options.cells.value
         found = step_comparison(training, *where, check=not options.no_check)
         self.program, self.run.comparison = found
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.sim.compiler.host_latency import HOST_LATENCY
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.trainer.metric_names import FORMS as METRICS
 from amaranth_tpu.sim.trainer.metric_names import parse_metric
@@ -17,12 +16,12 @@ from amaranth_tpu.sim.trainer.schedules import DEFAULT, parse_schedule
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, NoCheck, ShapeOption
 from .core_options import CoreChoice
-from .run_options import PreprocessOption, TimedName, memory_options
+from .memory_option import DEFAULT_MEMORY, host_of, memory_option, pauses_option
+from .run_options import PreprocessOption, TimedName
 
 __all__ = ["Keep", "OptimizerKind", "StepSimulator", "TrainOptions"]
 
 _DATA, _STEPS, _WHERE, _RESULTS = "Model and data", "Training", "Comparison with the core", "Results"
-_LATENCY, _PAUSES = memory_options(_WHERE)
 
 
 class OptimizerKind(StrEnum):
@@ -188,8 +187,8 @@ class TrainOptions:
     ] = StepSimulator.VERILATOR
     cells: cells_option(_WHERE) = CellKind.RTL
     no_check: NoCheck = False
-    latency: _LATENCY = HOST_LATENCY
-    pauses: _PAUSES = 0
+    memory: memory_option(_WHERE) = DEFAULT_MEMORY
+    pauses: pauses_option(_WHERE) = 0
     checkpoint: Annotated[
         Path | None,
         typer.Option(rich_help_panel=_RESULTS, help="Save a checkpoint in this folder after each evaluation and every 30 s."),
@@ -260,12 +259,13 @@ class TrainOptions:
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--batch") from None
         check_cells_option(self.cells, self.simulator.value)
+        host_of(self.memory)
         if self.explain and self.steps_to_compare != 0:
             refuse("--explain compiles a step and runs none: leave --rtl-steps out")
         if self.steps_to_compare == 0:
             self._check_no_core(refuse)
-        elif not self.simulator.has_time and (self.latency != HOST_LATENCY or self.pauses):
-            refuse("--latency and --pauses set the host memory of the RTL simulation: use --simulator verilator or icarus")
+        elif not self.simulator.has_time and (self.memory != DEFAULT_MEMORY or self.pauses):
+            refuse("--memory and --pauses set the host memory of the RTL: use --simulator verilator or icarus, or --explain")
         for option, parse, texts in (
             ("--schedule", parse_schedule, [self.schedule]),
             ("--metric", parse_metric, self.metric or ()),
@@ -282,7 +282,7 @@ class TrainOptions:
             *(["--simulator"] if self.simulator is not StepSimulator.VERILATOR else []),
             *(["--cells"] if self.cells is not CellKind.RTL else []),
             *(["--no-check"] if self.no_check else []),
-            *(["--latency"] if self.latency != HOST_LATENCY else []),
+            *(["--memory"] if self.memory != DEFAULT_MEMORY and not self.explain else []),
             *(["--pauses"] if self.pauses else []),
         ]
         if given:

@@ -1,8 +1,9 @@
 """The compiler's output: instructions, memory images, sizes and costs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from .codegen.ring_exchange import ring_words
+from .host_memory import DEFAULT_HOST, HostMemory
+from .timing.model import simulate
 
 __all__ = [
     "CompileError",
@@ -70,7 +73,7 @@ def host_vectors(ops, use, n):
 class Cost:
     """The cost of a program."""
 
-    cycles: int  # cycles of one run by :mod:`sim.compiler.timing.model`, with the default latency of host memory
+    cycles: int  # cycles of one run by :mod:`sim.compiler.timing.model`
     #: passes, compute_cycles: Number of passes of the array, and cycles in which the array accepts rows or waits while a tile of
     #: weights shifts in.
     passes: int
@@ -127,6 +130,7 @@ class Program:
     emit: Callable = field(repr=False)  # Callable. Called without arguments; returns the value of `ops`.
     plan: tuple = ()  # Tuple of str. Description of the jobs of each stage of a network.
     cores: int = 1  # Number of cores in the ring. Each core executes this program with its own host memory.
+    host: HostMemory = DEFAULT_HOST  # the host memory that `cost` assumes
     checked: bool = False  # True if a model of the core has run this program on random samples, with the golden model's results
 
     @cached_property
@@ -141,7 +145,14 @@ class Program:
     def bound(self):
         """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, as if each ran
         alone."""
-        return max(self.cost.compute_cycles, self.cost.least_beats)
+        return max(self.cost.compute_cycles, ceil(self.cost.least_beats * max(1, self.host.beat_cycles(self.config))))
+
+    def with_host(self, host):
+        """Returns the same program with the cycles that it takes with another :class:`.HostMemory`."""
+        if host == self.host:
+            return self
+        cycles = simulate(self.ops, self.config, host, cores=self.cores).cycles
+        return replace(self, host=host, cost=replace(self.cost, cycles=cycles))
 
     @property
     def ring_words(self):

@@ -14,7 +14,7 @@ import numpy as np
 from amaranth_tpu.hw.tools.process import lock
 from amaranth_tpu.hw.verilog.header import command
 
-from ..compiler.timing.model import HOST_LATENCY
+from ..compiler.host_memory import HOST_LATENCY
 from ..data.checkpoints import Checkpoint
 from ..data.samples import as_samples
 from ..golden.network import core_input

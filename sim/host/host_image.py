@@ -2,7 +2,7 @@
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.timing.model import HOST_LATENCY
+from ..compiler.host_memory import HOST_LATENCY
 from ..data.progress_lines import show
 from ..golden.machines import MachineFault, ring_of
 from ..rtl.native_cells import check_cells, with_native_cells

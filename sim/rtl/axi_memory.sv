@@ -16,6 +16,9 @@
 //   dump=FILE            file to which `bd_dump` writes the words bd_address..bd_last
 //   latency=N            1 and up; default 1
 //   write_latency=N      default: `latency`
+//   beat_time=N          time of a beat in 1/256 cycles, of reads and writes together, as of one DRAM; default 0: one beat a
+//                        cycle in each direction
+//   burst_time=N         time before each burst in 1/256 cycles, such as a row miss; needs `beat_time`; default 0
 //   pause_percent=N      probability of a pause on each channel in each cycle; default 0
 //   pause_seed=N         seed of the pauses
 //   error_address=A      first byte address of the error range (hexadecimal) ...
@@ -89,7 +92,7 @@ module axi_memory #(
 
     // Settings
     string memory_file, dump_file;
-    reg [63:0] latency, write_latency, hang_after, hang_cycles, error_address, error_last;
+    reg [63:0] latency, write_latency, beat_time, burst_time, hang_after, hang_cycles, error_address, error_last;
     reg [63:0] random;
     reg [8:0] pause_threshold;
     integer percent, seed, place;
@@ -99,6 +102,8 @@ module axi_memory #(
         errors = 0; cycle = 0;
         if (!$value$plusargs("latency=%d", latency) || latency == 0) latency = 1;
         if (!$value$plusargs("write_latency=%d", write_latency) || write_latency == 0) write_latency = latency;
+        if (!$value$plusargs("beat_time=%d", beat_time)) beat_time = 0;
+        if (!$value$plusargs("burst_time=%d", burst_time)) burst_time = 0;
         if (!$value$plusargs("hang_after=%d", hang_after)) hang_after = 64'hFFFF_FFFF_FFFF_FFFF;
         if (!$value$plusargs("hang_cycles=%d", hang_cycles)) hang_cycles = 64'h0100_0000_0000_0000;
         if (!$value$plusargs("error_address=%h", error_address)) error_address = 64'hFFFF_FFFF_FFFF_FFFF;
@@ -141,6 +146,8 @@ module axi_memory #(
     reg [7:0] write_beat;
 
     reg [63:0] accepted;
+    reg [63:0] busy;     // the memory transfers until this time, in 1/256 cycles
+    reg read_begun;      // the first read burst has waited for `burst_time`
     reg [ADDRESS_WIDTH-1:0] address;
     reg [31:0] word;
     reg [1:0] response, answer;
@@ -163,6 +170,10 @@ module axi_memory #(
             if (errors < 10) $display("axi_memory: cycle %0d: %0s", cycle, rule);
             errors = errors + 1;
         end
+    endtask
+
+    task automatic start_burst;
+        busy = busy + burst_time > cycle << 8 ? busy + burst_time : cycle << 8;
     endtask
 
     task automatic check_burst(input [ADDRESS_WIDTH-1:0] first, input [7:0] length, input [2:0] size, input [1:0] burst);
@@ -198,6 +209,7 @@ module axi_memory #(
             write_head = 0; write_tail = 0; write_fill = 0; write_count = 0; write_open = 0; write_beat = 0;
             aw_waits = 0; w_waits = 0; ar_waits = 0;
             accepted = 0;
+            busy = 0; read_begun = 0;
         end else begin
             if (pause_threshold != 0) begin
                 random = random ^ (random << 13);
@@ -256,6 +268,11 @@ module axi_memory #(
                 if (s_axi_wlast !== (write_beat == write_length[write_fill])) violation("WLAST at the wrong beat");
                 if (write_beat == write_length[write_fill]) begin
                     write_due[write_fill] = cycle + write_latency - 1 + (write_hung[write_fill] ? hang_cycles : 0);
+                    if (beat_time != 0) begin
+                        start_burst;
+                        busy = busy + (64'(write_length[write_fill]) + 1) * beat_time;
+                        if (busy >> 8 > write_due[write_fill]) write_due[write_fill] = busy >> 8;
+                    end
                     write_beat = 0;
                     write_fill = write_fill + 1;
                     write_open = write_open - 1;
@@ -302,7 +319,13 @@ module axi_memory #(
             // R
             if (!s_axi_rvalid || s_axi_rready) begin
                 s_axi_rvalid <= 0;
-                if (read_count != 0 && cycle >= read_due[read_head] && !pause_r) begin
+                if (beat_time != 0 && read_count != 0 && cycle >= read_due[read_head] && !read_begun) begin
+                    start_burst;
+                    read_begun = 1;
+                end
+                if (read_count != 0 && cycle >= read_due[read_head] && !pause_r
+                    && (beat_time == 0 || busy + beat_time <= (cycle + 1) << 8)) begin
+                    busy = busy + beat_time > cycle << 8 ? busy + beat_time : cycle << 8;
                     address = read_address[read_head];
                     response = judge(address);
                     word = 32'(address >> SHIFT);
@@ -312,6 +335,7 @@ module axi_memory #(
                     s_axi_rlast <= read_left[read_head] == 0;
                     s_axi_rvalid <= 1;
                     if (read_left[read_head] == 0) begin
+                        read_begun = 0;
                         read_head = read_head + 1;
                         read_count = read_count - 1;
                     end else begin

@@ -17,6 +17,7 @@ from amaranth_tpu.hw.fpga.targets import RESOURCES, find_target
 from amaranth_tpu.hw.tools.process import ToolError, build_directory
 from amaranth_tpu.hw.verilog.header import command
 
+from ..compiler.host_memory import parse_memory
 from ..compiler.program import CompileError
 from ..data.printable import printable
 from ..data.samples import random_samples
@@ -63,6 +64,7 @@ class CyclesJob:
     simulator: str | None = None
     effort: str = "best"  # effort of the compiler
     shapes: tuple[str, ...] = ()  # shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them
+    memory: str = "32"  # host memory, as :func:`sim.compiler.host_memory.parse_memory` takes it
     cells: str = "rtl"  # cells of the RTL, `rtl` or `native`
 
     @property
@@ -73,6 +75,7 @@ class CyclesJob:
             "core": command(self.core),
             "batch": self.batch,
             "effort": self.effort,
+            "memory": self.memory,
             "simulator": self.simulator or "timing model",
             **({"cells": self.cells} if self.simulator else {}),
             "network": self.digest,
@@ -84,14 +87,14 @@ class CyclesJob:
         line."""
         network = _load(self.model, self.digest, self.effort, self.shapes)
         try:
-            estimate = network.estimate(self.core, self.batch)
+            estimate = network.estimate(self.core, self.batch, self.memory)
         except CompileError as error:
             return {"error": str(error)}
         names = ("cycles", "bound", "macs", "utilisation", "read_words", "write_words")
         figures = {name: getattr(estimate, name) for name in names}
         if self.simulator:
             rows = random_samples(network.network, self.batch, 1).rows
-            place = Simulator(self.simulator, cells=self.cells)
+            place = Simulator(self.simulator, parse_memory(self.memory).plusargs(self.core), cells=self.cells)
             result = checked(network.run(rows, place, core=self.core, batch=self.batch).result)
             words = {f"{way}_words": result.batches[0][f"{way}_beats"] for way in ("read", "write")}
             figures |= {"cycles": result.cycles, "utilisation": result.utilisation, **words}

@@ -45,7 +45,17 @@ def grid(models, cores, batches):
 
 
 def run_sweep(
-    points, *, simulator=None, cells="rtl", effort="best", shapes=(), target=None, folder=None, spread=in_turn, progress=None
+    points,
+    *,
+    simulator=None,
+    cells="rtl",
+    effort="best",
+    memory="32",
+    shapes=(),
+    target=None,
+    folder=None,
+    spread=in_turn,
+    progress=None,
 ):
     """Measures all points. Returns the points with their measurements, in the same order. Raises CheckpointError if a saved job
     is damaged. Raises ToolError if another process uses the folder, or a tool fails.
@@ -72,7 +82,9 @@ def run_sweep(
     """
     digests = {model: digest_of(model) for model in dict.fromkeys(point.model for point in points)}
     cycles = [
-        CyclesJob(_place(point.model), digests[point.model], point.core, point.batch, simulator, effort, tuple(shapes), cells)
+        CyclesJob(
+            _place(point.model), digests[point.model], point.core, point.batch, simulator, effort, tuple(shapes), memory, cells
+        )
         for point in points
     ]
     areas = [AreaJob(core, target) for core in dict.fromkeys(point.core for point in points)] if target else []

@@ -19,7 +19,7 @@ class Estimate:
     n, batch : int
         Rows and columns of the array, and samples per batch.
     cycles : int
-        Cycles from start to interrupt, including all transfers, with the default latency of the host memory.
+        Cycles from start to interrupt, including all transfers.
     bound : int
         Lower bound on the cycles of any schedule: the array's cycles or the bus's cycles, whichever are more.
     macs : int

@@ -2,6 +2,7 @@
 
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, check_effort, compile_network
+from ..compiler.host_memory import HOST_LATENCY
 from ..compiler.report import measured_layers
 from ..compiler.row_norms import with_row_norms
 from ..golden.network import core_input
@@ -9,7 +10,7 @@ from ..host.inference import count_batch, even_batch
 from ..host.program_check import checked_program
 from ..trainer.errors import ArgumentError
 from .arguments import also_named, check_name
-from .cores import config_of
+from .cores import config_of, host_of
 from .estimate import estimate_of
 from .inference_run import InferenceRun, RunError, checked
 from .inputs_outputs import inputs_of, outputs_of, samples_of
@@ -248,9 +249,15 @@ class Model(TrainableModel):
         return {name: values[0] for name, values in found.items()} if samples.alone else found
 
     @also_named("batch", "batch_size")
-    def estimate(self, core=None, batch=1):
+    def estimate(self, core=None, batch=1, memory=str(HOST_LATENCY)):
         """Estimates the cost of one batch without a simulation. Returns an :class:`Estimate`: cycles, bus words, bytes of memory,
         layers.
+
+        Parameters
+        ----------
+        memory : str
+            Host memory, as `--memory` of `tpu run`: `LATENCY[:BYTES[:BURST]]` in cycles and bytes per cycle, or a name such as
+            `ddr3-800x16@75`. Default: a latency of 32 cycles, and a bus that never waits.
 
         Examples
         --------
@@ -259,7 +266,7 @@ class Model(TrainableModel):
         >>> estimate.macs, estimate.cycles == sum(layer.cycles for layer in estimate.layers)
         (406528, True)
         """
-        return estimate_of(self._compile(self.network, config_of(core), batch, check=False))
+        return estimate_of(self._compile(self.network, config_of(core), batch, check=False).with_host(host_of(memory)))
 
     @also_named("batch", "batch_size")
     def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):

@@ -259,7 +259,7 @@ def test_options_that_do_not_go_together(command, model):
         (("--waves", "w.txt"), ".vcd"),
         (("--simulator", "model", "--layers"), "--explain"),
         (("--simulator", "model", "--pauses", 5), "--pauses"),
-        (("--simulator", "golden", "--latency", 5), "--latency"),
+        (("--simulator", "golden", "--memory", 5), "--memory"),
         (("--labels", "y.npy"), "--input"),
         (("--input", "x.npy", "--preprocess", "unit"), "--preprocess"),
         (("--input", "x.npy", "--data", "d"), "--data"),
@@ -355,7 +355,8 @@ def test_default_latency_is_the_same_everywhere(model, x, monkeypatch):
     import inspect
 
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.timing.model import HOST_LATENCY, simulate
+    from amaranth_tpu.sim.compiler.host_memory import HOST_LATENCY
+    from amaranth_tpu.sim.compiler.timing.model import simulate
 
     asked = []
 
@@ -376,9 +377,9 @@ def test_default_latency_is_the_same_everywhere(model, x, monkeypatch):
     for memory in (None, {"pause_percent": 5}, {"latency": 7}):
         run_samples(network, config, x, simulator="icarus", memory=memory)
     assert [memory["latency"] for memory in asked] == [HOST_LATENCY, HOST_LATENCY, 7] and asked[1]["pause_percent"] == 5
-    assert inspect.signature(run_command).parameters["latency"].default == HOST_LATENCY == 32
+    assert inspect.signature(run_command).parameters["memory"].default == str(HOST_LATENCY) == "32"
     program = compile_network(network, config, 6)
-    assert program.predicted_cycles == simulate(program.ops, config, latency=HOST_LATENCY).cycles
+    assert program.predicted_cycles == simulate(program.ops, config).cycles
 
 
 def test_example():

@@ -40,7 +40,7 @@ def test_run(digits, model):
 
 
 def test_run_for_people(command, digits, model):
-    done = command("run", *SMALL, "--model", model, "--data", digits, "--images", 4, "--latency", 5, "--preprocess", "standard")
+    done = command("run", *SMALL, "--model", model, "--data", digits, "--images", 4, "--memory", 5, "--preprocess", "standard")
     assert done.returncode == 0, done.stderr
     for text in ("icarus", "4 x 4", "accuracy", "0 bits different", "cycles", "utilisation", "drain", "cycles a second"):
         assert text in done.stdout

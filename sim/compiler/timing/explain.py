@@ -29,7 +29,7 @@ class SumCost:
 def sum_costs(program):
     """Returns the :class:`SumCost` of each sum of a program, in the order of their first instructions."""
     ops, config = program.ops, program.config
-    waits = array_waits(ops, simulate(ops, config, cores=program.cores), config.tile_cycles)
+    waits = array_waits(ops, simulate(ops, config, program.host, cores=program.cores), config.tile_cycles)
     instructions, busy = Counter(op.stage for op in ops), Counter()
     for op in ops:
         if op.unit == MATMUL:

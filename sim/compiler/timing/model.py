@@ -12,16 +12,19 @@ from amaranth_tpu.hw.bus.axi_reader import LOAD_LIMIT, OUTSTANDING_READS
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
+from amaranth_tpu.hw.control.fetch_unit import FetchUnit
 from amaranth_tpu.hw.cycles import PASSES, in_array, result_cycles, results_register, update_latency
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..host_latency import HOST_LATENCY
+from ..host_memory import DEFAULT_HOST
+from .alone import alone_cycles
 from .ring import ring_cycles
+from .shared_memory import shared_memory
 from .tile_path import TilePath
 from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS, Timeline, turnaround
 from .vector_port import VectorPort
 
-__all__ = ["HOST_LATENCY", "simulate"]
+__all__ = ["simulate"]
 
 _DISPATCH = 6  # cycles per instruction, plus one for each in flight
 _START, _END = 13, 9  # cycles around a run: start until fetch and decode, last completion until interrupt
@@ -32,9 +35,9 @@ _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 
 
 
 class _Run:
-    def __init__(self, ops, config, latency, ideal, limit, cores):
-        self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, latency, ideal, limit
-        self.cores = cores
+    def __init__(self, ops, config, memory, ideal, limit, cores):
+        self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, memory.latency, ideal, limit
+        self.cores, latency, self.shared = cores, memory.latency, shared_memory(memory, config)
         self.rows = sum(op.passes * op.rows for op in ops if op.unit == MATMUL)
         self.beats = config.beats_per_vector
         self.wake = [0, _START + latency]
@@ -123,7 +126,10 @@ class _Run:
                 return False
             following = self.ops[min(self.dispatched + 1, len(self.ops) - 1)]
             self.next_dispatch = now + max(_DISPATCH + flight, self.decode[following.opcode])
-            self.data_free = max(self.data_free, now) + self.config.instruction_bytes // self.config.bus_bytes
+            beats = self.config.instruction_bytes // self.config.bus_bytes
+            self.data_free = max(self.data_free, now) + beats
+            if self.shared:
+                self.next_dispatch = max(self.next_dispatch, self.shared.occupy(now, beats, 1 / FetchUnit.group))
             self.at(self.next_dispatch)
         queue = self.queues[op.unit]
         if not queue:  # another head, which may begin
@@ -185,12 +191,12 @@ class _Run:
             self.matmul, self.passes, self.pass_at = op, 0, 0
         elif self.ideal:
             self.taken[unit] = False
-            self.free[unit] = now + _alone(op, self.config, self.cores)
+            self.free[unit] = now + alone_cycles(op, self.config, self.cores)
             self.at(self.free[unit])
             self.complete(unit, self.free[unit] + self.after[unit])
         elif op.opcode in (Opcode.UPDATE, Opcode.STORE_UPDATE):  # they do not use the vector port
             self.taken[unit] = False
-            self.free[unit] = now + _alone(op, self.config, self.cores)
+            self.free[unit] = now + alone_cycles(op, self.config, self.cores)
             self.at(self.free[unit])
             later = update_latency(self.config) if unit == ACTIVATE else 0
             self.complete(unit, self.free[unit] + self.after[unit] + later)
@@ -199,6 +205,7 @@ class _Run:
             self.port_at = now
             if unit == STORE:
                 self.port.begin_store(op.rows)
+                self.stored = op.rows * self.beats
             elif unit == RING:
                 self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
             else:
@@ -211,6 +218,8 @@ class _Run:
         self.port_at = inf if wake is None else now + 1
         for unit, end in ((ACTIVATE, port.result_end), (RING, port.ring_end), (STORE, port.store_end)):
             if end is not None and self.taken[unit]:
+                if unit == STORE and self.shared:
+                    end = self.shared.occupy(end, self.stored, -(-self.stored // MAX_BURST))
                 self.complete(unit, end + self.after[unit])
                 self.taken[unit], progress = False, True
         if wake not in (None, self.port_wake):
@@ -274,8 +283,8 @@ class _Run:
         if tiles and (not loads or self.tiles.is_urgent(held, self.arrivals, now)):
             if self.pass_at == inf:
                 self.pass_at = now
-            for _ in range(tiles):
-                arrival = self.deliver(now, self.tiles.vectors)
+            for number in range(tiles):
+                arrival = self.deliver(now, self.tiles.vectors, number == 0)
                 self.tiles_asked += 1
                 self.arrivals.append(self.tiles.pass_on(arrival))
                 while self.segments and self.segments[0] <= self.tiles_asked:
@@ -322,24 +331,20 @@ class _Run:
             excess -= beats
         return now
 
-    def deliver(self, now, vectors):
-        """Reserves the bus for a burst of `vectors` vectors. Returns the time of its last beat."""
-        self.data_free = max(self.data_free, now + self.latency) + vectors * self.beats
+    def deliver(self, now, vectors, bursts=1):
+        """Reserves the bus for `vectors` vectors, with which `bursts` bursts begin. Returns the time of the last beat."""
+        beats = vectors * self.beats
+        self.data_free = max(self.data_free, now + self.latency) + beats
+        if self.shared:
+            self.data_free = max(self.data_free, self.shared.occupy(now + self.latency, beats, bursts))
         return self.data_free
 
 
-def _alone(op, config, cores):
-    if op.unit == RING:
-        return ring_cycles(config, op.fields, cores)[0]
-    return result_cycles(config, op.opcode, op.fields)[0] if op.unit == ACTIVATE else op.rows * config.beats_per_vector
-
-
-def simulate(ops, config, latency=HOST_LATENCY, ideal=False, limit=None, cores=1):
+def simulate(ops, config, memory=DEFAULT_HOST, ideal=False, limit=None, cores=1):
     """Simulates instructions in the given order. Returns the Timeline, or None as soon as it is certain that the program takes
     `limit` cycles or more, or that it deadlocks.
 
-    `latency` is the latency of host memory in cycles. If `ideal` is True, all instructions are dispatched at once to unlimited
-    queues, and each unit has its own vector port: sorting by the resulting start times gives the better schedule. `cores` is the
-    number of cores in the ring, which all run the same program.
+    `memory` is the :class:`.HostMemory`. If `ideal` is True, all instructions are dispatched at once to unlimited queues, and each
+    unit has its own vector port: sorting by the resulting start times gives the better schedule. `cores`: cores of the ring.
     """
-    return _Run(ops, config, latency, ideal, limit, cores).run()
+    return _Run(ops, config, memory, ideal, limit, cores).run()

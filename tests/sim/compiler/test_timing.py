@@ -78,7 +78,7 @@ def test_loads_stall_table_loads(n, rng):
     images = [image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})]) for ops in programs]
     runs = [{"regions": {**given, "MODEL": host.place(image)}} for image in images]
     found = [one["counters"]["cycles"] for one in run(config, host, runs, memory={"latency": 32})["runs"]]
-    expected = [simulate(ops, config, latency=32).cycles for ops in programs]
+    expected = [simulate(ops, config).cycles for ops in programs]
     assert found[1] > found[0] + 300
     assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
 
@@ -109,7 +109,7 @@ def test_softmax_cycles_of_the_core(lanes, rng):
     runs = [{"regions": {**given, "MODEL": host.place(image)}} for image in images]
     result = run(config, host, runs, memory={"latency": 32}, simulator="verilator")
     found = [one["counters"]["cycles"] for one in result["runs"]]
-    expected = [simulate(ops, config, latency=32).cycles for ops in programs]
+    expected = [simulate(ops, config).cycles for ops in programs]
     assert expected == [pytest.approx(cycles, rel=0.03) for cycles in found]
 
 
@@ -141,7 +141,7 @@ def test_short_instructions(opcode, rng):
     given = {"INPUT": host.place(bytes(4096))}
     image = image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})])
     result = run(config, host, [{"regions": {**given, "MODEL": host.place(image)}}], memory={"latency": 32})
-    assert simulate(ops, config, latency=32).cycles == pytest.approx(result["runs"][0]["counters"]["cycles"], rel=0.03)
+    assert simulate(ops, config).cycles == pytest.approx(result["runs"][0]["counters"]["cycles"], rel=0.03)
 
 
 # --- The vector port, by hand
