@@ -36,6 +36,10 @@ class HostMemory:
         """Returns the cycles for which a bus beat occupies a memory whose bandwidth is shared. Returns 0 for other memories."""
         return config.bus_bytes / self.bytes_per_cycle if self.bytes_per_cycle else 0
 
+    def cycles(self, config, read, written=0):
+        """Returns the least cycles for this number of bus beats in each direction."""
+        return max(read, written, ceil((read + written) * self.beat_cycles(config)))
+
     def plusargs(self, config):
         """Returns the settings of `axi_memory` that simulate this memory."""
         if not self.bytes_per_cycle:

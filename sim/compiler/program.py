@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -145,7 +144,7 @@ class Program:
     def bound(self):
         """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, as if each ran
         alone."""
-        return max(self.cost.compute_cycles, ceil(self.cost.least_beats * max(1, self.host.beat_cycles(self.config))))
+        return max(self.cost.compute_cycles, self.host.cycles(self.config, self.cost.least_beats))
 
     def with_host(self, host):
         """Returns the same program with the cycles that it takes with another :class:`.HostMemory`."""

@@ -344,7 +344,7 @@ def simulate(ops, config, memory=DEFAULT_HOST, ideal=False, limit=None, cores=1)
     """Simulates instructions in the given order. Returns the Timeline, or None as soon as it is certain that the program takes
     `limit` cycles or more, or that it deadlocks.
 
-    `memory` is the :class:`.HostMemory`. If `ideal` is True, all instructions are dispatched at once to unlimited queues, and each
+    `memory` is a :class:`.HostMemory`. If `ideal` is True, all instructions are dispatched at once to unlimited queues, and each
     unit has its own vector port: sorting by the resulting start times gives the better schedule. `cores`: cores of the ring.
     """
     return _Run(ops, config, memory, ideal, limit, cores).run()
