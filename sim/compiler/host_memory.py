@@ -60,9 +60,9 @@ def parse_memory(text):
         (rate, latency, row), mhz = _NAMED[name], float(clock)
         return HostMemory(max(1, ceil(latency * mhz / 1000)), rate / mhz, row * mhz / 1000)
     if re.fullmatch(rf"\d+(?::{number}){{0,2}}", text):
-        latency, *rest = map(float, text.split(":"))
-        if latency and all(rest[:1]):
-            return HostMemory(int(latency), *rest)
+        cycles, *rest = map(float, text.split(":"))
+        if cycles and all(rest[:1]):
+            return HostMemory(int(cycles), *rest)
     raise ValueError(
         f"{text!r} is no memory: give LATENCY[:BYTES[:BURST]], such as 32 or 32:8:2 (cycles, bytes per cycle, cycles per burst), "
         f"or NAME[@MHZ] with a name of {', '.join(_NAMED)} and the core's clock"
