@@ -38,6 +38,12 @@ def test_sharded_and_unsharded_updates(rng, cores, optimizer):
     assert modes == [{*RingMode}, {RingMode.ALL_REDUCE}]
 
 
+@pytest.mark.parametrize("optimizer", [Sgd(0.9, 0.01), Adam()], ids=["sgd", "adam"])
+def test_few_bias_rows_limit_the_columns_of_an_update(rng, optimizer):
+    """The cores exchange a gradient in jobs whose updates fit the bias memory, if the accumulators have room for more."""
+    check(chain(rng, (19, 16, 20)), rng, 2, optimizer=optimizer, batch=2, bias_depth=32, accumulator_depth=128, steps=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(16))
 def test_random_graphs(rng, number):
