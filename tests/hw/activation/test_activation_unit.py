@@ -112,7 +112,7 @@ def test_amaranth(n, in_flight):
 )
 def test_amaranth_with(n, features):
     config = sizes(n) | features
-    assert simulate(result_units(Config(**config)), runs, seed=seed(), **config, count=20, part=16) > 20
+    assert simulate(result_units(Config(**config)), runs, seed=seed(), **config, count=12, part=16) > 12
 
 
 @pytest.mark.parametrize("table_lanes, pooling", [(1, False), (2, True), (4, True)])
@@ -186,14 +186,14 @@ def test_cycles_per_row_of_multiply(features, table_lanes, grants):
     fields = set(dict(activate_layout(Config(**config))))
     alone = first + 1
     cases = [
-        ([multiply(20)], first + 19 * pace),
-        ([multiply(20, row=100)], first + 19 * pace),  # results overwrite their operands
-        ([multiply(20, row=99)], first + 19 * pace),
-        *(([multiply(20, row=100 + ahead)], first + 19 * alone) for ahead in (1, 2, 5, 8)),
-        ([multiply(20, row=109)], first + 19 * pace),
-        ([multiply(1), multiply(20, row=100)], first + alone + 19 * pace),
-        ([multiply(20), results(20)], first + 19 * pace + 20),
-        ([results(20), multiply(20)], 20 + 3 + first + 19 * pace),
+        ([multiply(12)], first + 11 * pace),
+        ([multiply(12, row=100)], first + 11 * pace),  # results overwrite their operands
+        ([multiply(12, row=99)], first + 11 * pace),
+        *(([multiply(12, row=100 + ahead)], first + 11 * alone) for ahead in (1, 2, 5, 8)),
+        ([multiply(12, row=109)], first + 11 * pace),
+        ([multiply(1), multiply(12, row=100)], first + alone + 11 * pace),
+        ([multiply(12), results(12)], first + 11 * pace + 12),
+        ([results(12), multiply(12)], 12 + 3 + first + 11 * pace),
     ]
     programs = [[{name: op[name] for name in op if name in fields} for op in program] for program, _ in cases]
     found = simulate(result_units(Config(**config)), paces, seed=seed(), programs=programs, grants=grants, **config)

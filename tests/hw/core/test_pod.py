@@ -27,7 +27,7 @@ def words_of(words, size):
 def test_programs(rng, tmp_path, size, pause, link_latency):
     """Two consecutive runs match the machine models on all cores. A core may start the second run before its neighbour has ended
     the first run."""
-    programs = [ring_program(rng, size, 6) for _ in range(2)]
+    programs = [ring_program(rng, size, 4) for _ in range(2)]
     runs = [[(words, {"delay": int(rng.integers(200))}) for _ in range(size)] for words in programs]
     for words, cores in zip(programs, run_pod(rng, tmp_path, runs, pause=pause, link_latency=link_latency)):
         for core in cores:

@@ -80,8 +80,19 @@ def test_verilog(simulator):
     assert result["elements"] >= 45
 
 
-async def one_operation(ports, rng, *, config, elements, rows, wide, normalize=0):
-    """Returns the cycles of an operation whose numbers are all equal, so that the sums are as large as possible."""
+async def cycles_of(ports, rng, *, config, cases, normalize=0):
+    """Returns the cycles of operations (elements, rows, wide), one after the other. Their numbers are all equal, so that the sums
+    are as large as possible."""
+    found = []
+    for case in cases:
+        found.append(await one_operation(ports, config, *case, normalize))
+        ports.set(port__op__valid=0)
+        for _ in range(3):
+            await ports.tick()
+    return found
+
+
+async def one_operation(ports, config, elements, rows, wide, normalize):
     tiles = -(-elements // config.n)
     operation = {
         **idle(config),
@@ -108,17 +119,16 @@ def test_cycles(n, lanes, opcode):
     """The cycles of an operation match the timing model, exactly for one row and within 3 % for several rows."""
     normalize = opcode is Opcode.NORMALIZE
     config = Config(**sizes(n, lanes, normalize))
-    for elements, rows, wide in CASES:
+    several = {"config": config, "cases": CASES, "normalize": int(normalize)}
+    measured = simulate(unit(n, lanes, normalize=normalize), cycles_of, seed=seed(), **several)
+    for (elements, rows, wide), found in zip(CASES, measured):
         tiles = -(-elements // n)
         fields = {"rows": rows, "tiles": tiles, "lanes": elements - (tiles - 1) * n, "format": Format(wide)}
         expected = result_cycles(config, opcode, fields)[0] + 2
-        case = {"elements": elements, "rows": rows, "wide": wide, "normalize": int(normalize)}
-        found = simulate(unit(n, lanes, normalize=normalize), one_operation, seed=seed(), config=config, **case)
-        assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03), case
+        assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03), (elements, rows, wide)
 
 
 def test_rows_overlap():
     """A row of 64 elements takes 16 cycles on four lanes of n = 16 while other rows are in flight."""
-    config = Config(**sizes(16, 4))
-    found = [simulate(unit(16, 4), one_operation, seed=1, config=config, elements=64, rows=rows, wide=0) for rows in (4, 8)]
+    found = simulate(unit(16, 4), cycles_of, seed=1, config=Config(**sizes(16, 4)), cases=[(64, rows, 0) for rows in (4, 8)])
     assert found[1] - found[0] == 4 * 16

@@ -221,6 +221,7 @@ def test_operands_of_a_gradient_are_transposed_once(rng):
     run_on_model(program, Sgd(), rng, steps=1)
 
 
+@pytest.mark.slow
 @pytest.mark.search
 def test_operands_of_long_gradients_stay_on_the_chip(rng, monkeypatch):
     """If the transposed gradients of a batch need more than half of the unified buffer, results of updates by Adam have less."""

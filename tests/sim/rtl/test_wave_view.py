@@ -75,6 +75,7 @@ def test_trace(recorded):
     assert "END" in decoded and decoded.count("VERDICT") == len(opcodes)
 
 
+@pytest.mark.slow
 def test_save_file(recorded):
     _, _, trace = recorded
     signals = signals_of(trace.read_text())
