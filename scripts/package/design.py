@@ -48,7 +48,7 @@ class Design:
     config: Config
     cores: int
     verilog: str
-    version: str  # Version of the generator, such as 0.1.0.
+    version: str  # Version of the generator, such as 0.2.0.
     origin: str  # A line with the generator, its version, and the commit if known.
     command: str  # The command that writes the same package.
     mhz: float  # Clock frequency for the constraints.

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from amaranth_tpu.scripts import release
+
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="pip builds packages with setuptools")
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +95,30 @@ def test_every_file_is_in_the_source_distribution(installed):
     }
     assert not expected - packed and {"pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE"} <= packed
     assert not [name for name in packed if name.endswith(".pyc")]
+
+
+def test_version_is_the_same_everywhere():
+    """Project, FuseSoC core files and changelog have the same version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    cores = [*(ROOT / "hw").rglob("*.core"), *(ROOT / "sim").rglob("*.core")]
+    named = {path.name: re.search(r"^name: .*:(.+)$", path.read_text(), re.M)[1] for path in cores}
+    assert len(named) >= 3 and set(named.values()) == {version}, named
+    assert re.search(r"^## (.*)$", (ROOT / "scripts/docs/changelog.md").read_text(), re.M)[1] == version
+
+
+def test_sums_of_a_release(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "verilog_text", lambda config, cores, latency, name: f"{config} {cores}")
+    for name, data in release.release_files("9.8", {"a.whl": b"wheel"}).items():
+        (tmp_path / name).write_bytes(data)
+    assert len({path.read_bytes() for path in tmp_path.glob("amaranth-tpu-9.8-*.v")}) == len(release.CORES) == 5
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, text=True).stdout.count(": OK") == 6
+    (tmp_path / "a.whl").write_bytes(b"Wheel")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True).returncode == 1
+
+
+@pytest.mark.slow
+def test_packages_of_a_release():
+    if importlib.util.find_spec("build") is None or importlib.util.find_spec("twine") is None:
+        pytest.skip("needs the extra release")
+    assert sorted(Path(name).suffix for name in release.packages()) == [".gz", ".whl"]

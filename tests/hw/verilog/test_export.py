@@ -19,7 +19,7 @@ from amaranth_tpu.hw.config import PLAIN, Config, ConfigError
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
 from amaranth_tpu.hw.verilog.export import component_to_verilog, pod_to_verilog, to_verilog
-from amaranth_tpu.hw.verilog.header import with_header
+from amaranth_tpu.hw.verilog.header import package_version, with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
@@ -283,7 +283,9 @@ def test_header_describes_the_core(verilog):
         assert f"\n//   {name} = {value}" in head
     assert re.search(r"amaranth-tpu \d+\.\d+.*, with Amaranth 0\.5\.\d+ and Yosys 0\.\d+", head)
     assert body.count("lint_off") == 2 and body.endswith("\n/* verilator lint_restore */\n")
-    assert "amaranth-tpu 0.1.0, commit 1234+changes, with" in with_header("", Config(), source="commit 1234+changes")
+    assert f"amaranth-tpu {package_version()}, commit 1234+changes, with" in with_header(
+        "", Config(), source="commit 1234+changes"
+    )
 
 
 def test_no_path(verilog):
