@@ -15,7 +15,7 @@ ORDER = """
     scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat
     scripts/random_models
     scripts/native_cells
-    scripts/datasheet scripts/english
+    scripts/datasheet scripts/english scripts/release
     scripts/cli
     scripts/package
     scripts/publish
