@@ -1,6 +1,7 @@
 """Keras models as models."""
 
 import tempfile
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import onnx
 
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion
+from .batch_norms import BatchNorm
 from .exports import export_error, silent
 from .model import Model
 from .source import Source, dropout_rate
@@ -52,7 +54,7 @@ def from_keras(model, probabilities=False, effort="best"):
     -----
     UserWarning
         If the model is compiled with an optimizer, and :meth:`Model.fit` would refuse it because trained weights cannot be stored
-        in it. Layers such as `BatchNormalization` are folded into their neighbours.
+        in it.
 
     Examples
     --------
@@ -78,9 +80,11 @@ def from_keras(model, probabilities=False, effort="best"):
         model.name,
         lambda: {one.path: np.array(keras.ops.convert_to_numpy(one.value)) for one in _weights(model)},
         lambda values: [one.assign(values[one.path]) for one in _weights(model)],
-        lambda: _exported(model),
+        lambda affine: _exported(model, affine or {}),
         dropout_rate(model.name, list(_layers(model))),
         {one.path for one in model.non_trainable_weights},
+        [norm for norm, _ in _norms(model)],
+        lambda x, names, batch: _statistics(model, x, names, batch),
     )
     if getattr(model, "optimizer", None) is not None:
         source.warn("give from_keras a model without an optimizer if you only run it")
@@ -120,8 +124,71 @@ def _layers(model):
             yield "dense" if isinstance(one, keras.layers.Dense) else "other"
 
 
-def _exported(model):
-    with tempfile.TemporaryDirectory() as folder, silent():
+def _norms(model):
+    """Yields `(BatchNorm, layer)` of each batch normalization."""
+    import keras
+
+    for one in model._flatten_layers():
+        if type(one) is keras.layers.BatchNormalization and one.built:
+            own = (one.moving_mean, one.moving_variance, one.gamma if one.scale else None, one.beta if one.center else None)
+            yield BatchNorm(one.path, *(None if weight is None else weight.path for weight in own), one.epsilon, one.axis), one
+
+
+@contextmanager
+def _with_calls(model, calls):
+    """Replaces the `call` of normalizations, `{name: function(layer) of x}`, during a `with` block."""
+    layers = [(layer, calls[norm.name](layer)) for norm, layer in _norms(model) if norm.name in calls]
+    try:
+        for layer, call in layers:
+            layer.call = lambda inputs, training=None, mask=None, call=call: call(inputs)
+        yield
+    finally:
+        for layer, _ in layers:
+            vars(layer).pop("call", None)
+
+
+def _affine(scale, shift):
+    import keras
+
+    def call(layer):
+        def by_channel(vector, x):
+            shape = [1] * len(x.shape)
+            shape[layer.axis] = -1
+            return keras.ops.convert_to_tensor(vector.reshape(shape))
+
+        return lambda x: x * by_channel(scale, x) + by_channel(shift, x)
+
+    return call
+
+
+def _statistics(model, x, names, batch):
+    """Returns the mean and variance of the inputs of layers, as :class:`.Source` calls it."""
+    import keras
+
+    found = {}
+
+    def measured(name):
+        def call(layer):
+            def of(x):
+                axes = [axis for axis in range(len(x.shape)) if axis != layer.axis % len(x.shape)]
+                mean, variance = keras.ops.moments(x, axes)
+                found[name] = [np.array(keras.ops.convert_to_numpy(one)) for one in (mean, variance)]
+                options = (mean, variance) if batch else (layer.moving_mean, layer.moving_variance)
+                gamma, beta = layer.gamma if layer.scale else None, layer.beta if layer.center else None
+                return keras.ops.batch_normalization(x, *options, layer.axis, beta, gamma, layer.epsilon)
+
+            return of
+
+        return call
+
+    with _with_calls(model, {name: measured(name) for name in names}):
+        model(np.asarray(x, np.float32).reshape(-1, *model.input_shape[1:]), training=False)
+    return found
+
+
+def _exported(model, affine):
+    calls = {name: _affine(*pair) for name, pair in affine.items()}
+    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, calls):
         path = Path(folder) / "model.onnx"
         try:
             shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]

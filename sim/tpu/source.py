@@ -2,14 +2,19 @@
 
 Exporters rename and transpose weights, and merge equal ones, such as two biases of zeros. So while the object is exported, each
 value of its weights is replaced by a number of its own. The numbers found in the file are then replaced by the values.
+
+A weight of the object is a function of a weight of the file, `factor * weight + offset`. Batch normalizations are scales and
+shifts here (:class:`.BatchNorm`), which :func:`.fold_affine` combines with the weights before them.
 """
 
 import warnings
 from collections import Counter
 
 import numpy as np
-from onnx import helper, numpy_helper
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
+from ..export.affine_layers import Affine, fold_affine
 from ..ir.errors import ModelError
 
 __all__ = ["Source", "dropout_rate"]
@@ -29,11 +34,16 @@ class Source:
     write : callable
         Replaces weights by those in a dict of the same form.
     export : callable
-        Returns the object as onnx.ModelProto.
+        `export(affine)` returns the object as onnx.ModelProto. `affine` has scale and shift of each of `norms`, `{name: (array,
+        array)}`: the layer must then compute `x * scale + shift`. With None, it is exported as it is.
     dropout : float or ModelError
         Dropout rate for training, or the error that explains why there is none.
     fixed : collection of str
         Names of weights that the framework does not train, such as masks and frozen layers. They may be missing in the model.
+    norms : list of BatchNorm
+    statistics : callable
+        `statistics(x, names, batch)` returns the mean and variance of the inputs of the named layers on samples, `{name: (array,
+        array)}`. With `batch`, these layers normalize by the statistics of the samples, else by their own.
 
     Attributes
     ----------
@@ -42,37 +52,55 @@ class Source:
         Names of weights that are not in the model one to one. They are combined with others, or not used.
     """
 
-    def __init__(self, title, read, write, export, dropout, fixed=()):
-        self.title, self._read, self._write, self._dropout = title, read, write, dropout
-        weights = read()
-        self._places, self._counts, self.model = {}, {name: np.zeros(array.size) for name, array in weights.items()}, None
-        self._types = sorted({str(array.dtype) for array in weights.values()} - {"float32"})
+    def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), statistics=None):
+        self.title, self._own, self._write_own, self._dropout = title, read, write, dropout
+        self._norms, self._statistics, self.model = list(norms), statistics, None
+        self._fixed = {*fixed, *(name for norm in norms for name in norm.fixed(fixed))}
+        weights = self._read()
+        self._places, self._counts = {}, {name: np.zeros(array.size) for name, array in weights.items()}
+        self._types = sorted({str(array.dtype) for array in read().values()} - {"float32"})
         if not self._types and sum(array.size for array in weights.values()) <= _MOST:
             self.model = self._numbered(weights, export)
-            changed = {name for name in fixed if name in weights and (self._counts[name] != 1).any()}
+            changed = {name for name in self._fixed if name in weights and (self._counts[name] != 1).any()}
             if changed:
                 self.model = self._numbered({name: one for name, one in weights.items() if name not in changed}, export)
         self.missing = tuple(name for name, counts in self._counts.items() if (counts != 1).any())
         self._repeated = [name for name, counts in self._counts.items() if (counts > 1).any()] if self.missing else self._shared()
         if self.missing:
-            self._places, self.model = {}, export()
-        self._fixed = fixed
-        self._scales = {name: np.ones(places.shape) for name, places in self._places.items()}
+            self._places, self._norms, self.model = {}, [], export(None)
+        self._unfolded, self._all_places = self.model, self._places
+        self._constants, self._combined, self._factors, self._offsets = {}, set(), {}, {}
+        if not self.missing:
+            self._fold()
+
+    def _read(self):
+        """Returns the weights, with scale and shift in place of each normalization's own."""
+        own = self._own()
+        normal = {name for norm in self._norms for name in norm.own}
+        values = {name: array for name, array in own.items() if name not in normal}
+        return values | {name: array for norm in self._norms for name, array in norm.folded(own).items()}
+
+    def _write(self, values):
+        own = self._own()
+        for norm in self._norms:
+            own |= norm.unfolded(values, own)
+        self._write_own(own | {name: array for name, array in values.items() if name in own})
 
     def _numbered(self, weights, export):
         """Exports the object with numbers in place of `weights`, and finds them. Returns the model with the weights in place of
         numbers."""
-        every = self._read()
+        every, own = self._read(), self._own()
         first = {name: _FIRST + end - every[name].size for name, end in zip(every, _ends(every))}
-        numbers = {
+        numbers = every | {
             name: np.arange(first[name], first[name] + array.size, dtype=np.float64).reshape(array.shape).astype(array.dtype)
             for name, array in weights.items()
         }
-        self._write(every | numbers)
+        self._write_own(own | {name: array for name, array in numbers.items() if name in own})
         try:
-            model = export()
+            model = export({norm.name: (numbers[norm.scale], numbers[norm.shift]) for norm in self._norms})
         finally:
-            self._write(every)
+            self._write_own(own)
+        _lift_constants(model.graph)
         flat, counts = _flat(every).astype(np.float32), np.zeros(sum(array.size for array in every.values()), np.int64)
         self._places = {}
         for one in list(model.graph.initializer):
@@ -90,6 +118,65 @@ class Source:
             one.CopyFrom(numpy_helper.from_array(flat[places], one.name))
         self._counts = {name: part for name, part in zip(every, _parts(counts, every)) if name in weights}
         return model
+
+    def _fold(self):
+        """Makes the model of the present weights. Scales and shifts of layers become weights that the core trains."""
+        weights, self._places, self.model = self._read(), dict(self._all_places), onnx.ModelProto()
+        self.model.CopyFrom(self._unfolded)
+        flat, names, ends = _flat(weights).astype(np.float32), [*weights], _ends(weights)
+
+        def name_of(places):
+            return names[np.searchsorted(ends, places.flat[0], "right")]
+
+        for one in self.model.graph.initializer:
+            if one.name in self._places:
+                one.CopyFrom(numpy_helper.from_array(flat[self._places[one.name]], one.name))
+        holders = {name_of(places): name for name, places in self._places.items()}
+        layers = [
+            Affine(holders[norm.scale], holders[norm.shift], norm.axis % self._places[holders[norm.scale]].ndim)
+            for norm in self._norms
+        ]
+        folds = fold_affine(self.model, layers, lambda name: name_of(self._places[name]) in self._fixed)
+        shapes = {one.name: tuple(one.dims) for one in self.model.graph.initializer}
+        self._places = {name: places.reshape(shapes.get(name, places.shape)) for name, places in self._places.items()}
+        self._factors = {name: np.ones(places.shape) for name, places in self._places.items()}
+        self._offsets = {name: np.zeros(places.shape) for name, places in self._places.items()}
+        self._constants, self._combined = {}, set()  # values of the object's weights by place, and names of these weights
+        for fold in folds:
+            scale, shift = self._places.pop(fold.layer.scale), self._places[fold.layer.shift]
+            kept = np.where(flat[scale] == 0, 1, flat[scale]).ravel()
+            self._constants |= dict(zip(scale.ravel().tolist(), kept.tolist()))
+            self._combined.add(name_of(scale))
+            self._factors[fold.weights] = 1 / np.where(fold.factor == 0, 1, fold.factor)
+            if fold.bias:
+                bias = self._places.pop(fold.bias)
+                self._combined.add(name_of(bias))
+                self._offsets[fold.layer.shift] = (-kept * flat[bias].ravel()).reshape(shift.shape)
+
+    def prepare(self, x):
+        """Gives the normalizations that are trained the statistics of samples, and makes the model of these weights. Returns a
+        function that restores the weights."""
+        own = self._own()
+        self._set_statistics(x, [norm for norm in self._norms if not norm.is_frozen(self._fixed)], batch=True)
+        self._fold()
+        return lambda: self._write_own(own)
+
+    def settle(self, x):
+        """Gives the normalizations that are trained the statistics of samples, with scales and shifts as before."""
+        values = self._read()
+        self._set_statistics(x, [norm for norm in self._norms if not norm.fixed(self._fixed)], batch=False)
+        self._write(values)
+
+    def _set_statistics(self, x, norms, batch):
+        own, norms = self._own(), {norm.name: norm for norm in norms}
+        for name, statistics in self._statistics(x, [*norms], batch).items():
+            own |= dict(zip((norms[name].mean, norms[name].variance), statistics))
+        self._write_own(own)
+
+    @property
+    def has_norms(self):
+        """Returns True if the object has normalizations that training changes."""
+        return not all(norm.is_frozen(self._fixed) for norm in self._norms)
 
     def _shared(self):
         """Returns the names of weights that several operators of the model read. Tables of embeddings are not among them."""
@@ -115,7 +202,8 @@ class Source:
             raise ModelError(self._refusal)
         trained = self._weights_in(scales)
         fixed = [name for name in trained if name in self._fixed]
-        constant = [name for name in self._read() if name not in trained and name not in self._fixed] if scales else []
+        known = {*trained, *self._fixed, *self._combined}
+        constant = [name for name in self._read() if name not in known] if scales else []
         if constant:
             raise ModelError(
                 f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, "
@@ -154,7 +242,7 @@ class Source:
         names = _listed(self.missing)
         return (
             f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-            "with BatchNormalization, ConvTranspose, or a constant that is added to results of a layer; train a file instead: "
+            "with ConvTranspose, or a constant that is added to results of a layer; train a file instead: "
             "write it with `save`, and train `tpu.load` of it"
         )
 
@@ -171,12 +259,14 @@ class Source:
         """
         weights = self._read()
         flat = _flat(weights)
+        for place, value in self._constants.items():
+            flat[place] = value
         for name in (name for name, scale in scales.items() if scale is None):
             self._places.pop(name, None)
         for one in model.graph.initializer:
             if one.name in self._places:
-                self._scales[one.name] *= scales.get(one.name, 1)
-                flat[self._places[one.name]] = numpy_helper.to_array(one) * self._scales[one.name]
+                self._factors[one.name] *= scales.get(one.name, 1)
+                flat[self._places[one.name]] = numpy_helper.to_array(one) * self._factors[one.name] + self._offsets[one.name]
         parts = _parts(flat, weights)
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
 
@@ -184,6 +274,15 @@ class Source:
 def _flat(weights):
     """Returns the values of all weights in one array. It is empty if there are none."""
     return np.concatenate([np.zeros(0, np.float16), *(array.ravel() for array in weights.values())])
+
+
+def _lift_constants(graph):
+    """Makes initializers of the constants of type float32."""
+    for node in [node for node in graph.node if node.op_type == "Constant" and node.attribute[0].name == "value"]:
+        tensor = node.attribute[0].t
+        if tensor.data_type == TensorProto.FLOAT and numpy_helper.to_array(tensor).size > 0:
+            graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(tensor), node.output[0]))
+            graph.node.remove(node)
 
 
 def _ends(weights):

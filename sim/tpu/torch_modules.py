@@ -13,6 +13,7 @@ from ..data.printable import printable
 from ..ir.errors import ModelError
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion, shown
+from .batch_norms import BatchNorm
 from .exports import export_error, shapes_of, silent
 from .model import Model
 from .source import Source, dropout_rate
@@ -52,7 +53,6 @@ def from_torch(module, example, probabilities=False, effort="best"):
     -----
     UserWarning
         If the module is in training mode, and :meth:`Model.fit` would refuse it because trained weights cannot be stored in it.
-        Layers such as `BatchNorm2d` are folded into their neighbours.
 
     Examples
     --------
@@ -75,9 +75,11 @@ def from_torch(module, example, probabilities=False, effort="best"):
         title,
         lambda: {name: _array(one) for name, one in _weights(module)},
         lambda values: _write(module, values),
-        lambda: _exported(module, inputs, title),
+        lambda affine: _exported(module, inputs, title, affine or {}),
         dropout_rate(title, list(_layers(module))),
         {name for name, one in _weights(module) if not one.requires_grad},
+        list(_norms(module)),
+        lambda x, names, batch: _statistics(module, inputs[0], x, names, batch),
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")
@@ -176,11 +178,81 @@ def _as_in_inference(module):
             one.training = mode
 
 
-def _exported(module, inputs, title):
+def _norms(module):
+    """Yields the :class:`.BatchNorm` of each layer that normalizes by running statistics in inference."""
+    from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+    for name, one in module.named_modules():
+        is_norm = isinstance(one, _BatchNorm) and type(one).forward in (_BatchNorm.forward, SyncBatchNorm.forward)
+        if is_norm and one.running_mean is not None:
+            names = [f"{name}.{part}".lstrip(".") for part in ("running_mean", "running_var", "weight", "bias")]
+            yield BatchNorm(name, *names[:2], *(names[2:] if one.affine else (None, None)), one.eps, 1)
+
+
+def _by_channel(vector, x):
+    return vector.reshape(1, -1, *[1] * (x.dim() - 2))
+
+
+@contextmanager
+def _with_forward(module, forwards):
+    """Replaces the forward functions of layers, {name: function}, during a `with` block."""
+    layers = {module.get_submodule(name): forward for name, forward in forwards.items()}
+    try:
+        for layer, forward in layers.items():
+            layer.forward = forward
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("forward", None)
+
+
+@contextmanager
+def _with_affine(module, affine):
+    """Replaces layers by `x * scale + shift` during a `with` block, for `{name: (scale, shift)}`."""
+    import torch
+
+    def forward(layer):
+        return lambda x: x * _by_channel(layer.tpu_scale, x) + _by_channel(layer.tpu_shift, x)
+
+    layers = {name: module.get_submodule(name) for name in affine}
+    try:
+        for name, layer in layers.items():
+            for kind, array in zip(("tpu_scale", "tpu_shift"), affine[name]):
+                layer.register_buffer(kind, torch.from_numpy(array.copy()))
+        with _with_forward(module, {name: forward(layer) for name, layer in layers.items()}):
+            yield
+    finally:
+        for layer in layers.values():
+            layer._buffers.pop("tpu_scale", None), layer._buffers.pop("tpu_shift", None)
+
+
+def _statistics(module, example, x, names, batch):
+    """Returns the mean and variance of the inputs of layers, as :class:`.Source` calls it."""
+    import torch
+
+    found = {}
+
+    def forward(name, layer):
+        def measured(x):
+            axes = [axis for axis in range(x.dim()) if axis != 1]
+            found[name] = [one.cpu().numpy() for one in (x.mean(axes), x.var(axes, unbiased=False))]
+            options = (None, None) if batch else (layer.running_mean, layer.running_var)
+            return torch.nn.functional.batch_norm(x, *options, layer.weight, layer.bias, batch, 0.0, layer.eps)
+
+        return measured
+
+    samples = torch.from_numpy(np.asarray(x, np.float32).reshape(-1, *example.shape[1:]))
+    with _as_in_inference(module), torch.no_grad():
+        with _with_forward(module, {name: forward(name, module.get_submodule(name)) for name in names}):
+            module(samples)
+    return found
+
+
+def _exported(module, inputs, title, affine):
     import torch
 
     batch = torch.export.Dim("batch")
-    with tempfile.TemporaryDirectory() as folder, _as_in_inference(module):
+    with tempfile.TemporaryDirectory() as folder, _as_in_inference(module), _with_affine(module, affine):
         path = Path(folder) / "model.onnx"
         try:
             with torch.no_grad():

@@ -9,9 +9,18 @@ from ..trainer.plan import takes
 from .arguments import also_named
 from .evaluation import evaluation
 from .fit_arguments import FitArguments
+from .inputs_outputs import samples_of
 from .temporary_file import TemporaryFile
 
 __all__ = ["TrainableModel"]
+
+_MEASURED = 256  # samples for the statistics of normalizations
+
+
+def _some(network, x):
+    """Returns the values of at most `_MEASURED` of the samples, evenly spaced."""
+    rows = samples_of(network, x).rows
+    return rows[:: -(-len(rows) // _MEASURED)]
 
 
 class TrainableModel:
@@ -66,13 +75,24 @@ class TrainableModel:
         source, given = self._source, FitArguments.of(arguments)
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
-        check_form = source.check if source else lambda scales: None
-        trained, scales, history = fit(self.network, x, y, given, check_form, self.check_programs)
-        file, network = TemporaryFile(trained, self.network.name), self.network
+        check_form, network, restore = source.check if source else lambda scales: None, self.network, lambda: None
+        if source and source.has_norms:
+            check_form()
+            restore = source.prepare(rows := _some(network, x))
+            started = TemporaryFile(source.model, network.name)
+            network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
+        try:
+            trained, scales, history = fit(network, x, y, given, check_form, self.check_programs)
+        except BaseException:
+            restore()
+            raise
+        file = TemporaryFile(trained, network.name)
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(file.load(keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
         if source:
             source.store(trained, scales)
+        if source and source.has_norms:
+            source.settle(rows)
         return history
 
     @also_named("batch", "batch_size")

@@ -69,9 +69,16 @@ def test_torch(torch):
     assert model.evaluate(x, y)["accuracy"] > 0.8
 
 
-def test_torch_with_normalization_is_refused(torch, rng):
+def test_torch_with_combined_weights_is_refused(torch, rng):
     nn = torch.nn
-    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+
+    class Normalized(nn.BatchNorm1d):
+        """A normalization with a forward function of its own."""
+
+        def forward(self, x):
+            return super().forward(x)
+
+    net = nn.Sequential(nn.Linear(8, 8), Normalized(8), nn.ReLU(), nn.Linear(8, 4))
     with pytest.warns(UserWarning, match=r"trained weights cannot be stored.*; call module.eval\(\) before"):
         tpu.from_torch(net, np.zeros((1, 8), np.float32))
     with warnings.catch_warnings():
@@ -79,8 +86,38 @@ def test_torch_with_normalization_is_refused(torch, rng):
         model = tpu.from_torch(net.eval(), np.zeros((1, 8), np.float32))
     x, y = samples(rng, 8)
     assert model.predict(x).shape == (256, 4)
-    with pytest.raises(tpu.ModelError, match="trained weights cannot be stored.*BatchNormalization"):
+    with pytest.raises(tpu.ModelError, match="trained weights cannot be stored"):
         model.fit(x, y)
+
+
+def test_torch_with_batch_normalization(torch, rng):
+    """A residual block with normalizations, without biases in its convolutions: the layers stay, and get the trained weights."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(
+                nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4, momentum=None), nn.ReLU(), nn.MaxPool2d(2)
+            )
+            self.more = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=2), nn.BatchNorm2d(4, affine=False))
+            self.last, self.head = nn.BatchNorm2d(4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.layers(x)
+            return self.head(torch.relu(self.last(x + self.more(x))).mean((2, 3)))
+
+    net, (x, y) = Block(), samples(rng, 1, 8, 8)
+    nn.init.zeros_(net.layers[1].weight[:1])
+    names = [*net.state_dict()]
+    model = tpu.from_torch(net, x[:1])
+    done = model.fit(x, y, check_steps=2, on="model", core=CORE)
+    assert done.core["mismatched_bits"] == 0 and [*net.state_dict()] == names and net.training
+    with torch.no_grad():
+        seen = net.layers[0](torch.tensor(x))
+        found = net.eval()(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(model.predict(x, "onnx"), found, atol=1e-3)
+    np.testing.assert_allclose(net.layers[1].running_mean, seen.mean((0, 2, 3)), atol=1e-3)
 
 
 def test_torch_with_added_layers(torch, rng):
@@ -202,6 +239,20 @@ def test_keras(keras):
     assert abs(accuracy - model.evaluate(x, y)["accuracy"]) <= 0.01 and loss == pytest.approx(
         model.evaluate(x, y)["loss"], rel=0.05
     )
+
+
+def test_keras_with_batch_normalization(keras, rng):
+    layers = keras.layers
+    start = layers.Input((8, 8, 1))
+    first = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(4, 3, padding="same", use_bias=False)(start)))
+    more = layers.BatchNormalization(scale=False)(layers.Conv2D(4, 3, padding="same")(first))
+    both = layers.ReLU()(layers.BatchNormalization(center=False)(layers.Add()([first, more])))
+    hidden = layers.BatchNormalization()(layers.Dense(6)(layers.GlobalAveragePooling2D()(both)))
+    net, (x, y) = keras.Model(start, layers.Dense(4)(layers.ReLU()(hidden))), samples(rng, 8, 8, 1)
+    model = tpu.from_keras(net)
+    done = model.fit(x, y, check_steps=2, on="model", core=CORE)
+    assert done.core["mismatched_bits"] == 0
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.predict(x, verbose=0), atol=1e-3)
 
 
 def test_as_torch(torch, rng):

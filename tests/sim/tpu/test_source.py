@@ -42,7 +42,7 @@ class Framework:
     def write(self, values):
         self.weights = {name: values[name].copy() for name in self.weights}
 
-    def export(self):
+    def export(self, affine=None):
         if self.fails:
             raise ModelError("cannot be exported")
         b, own = Builder(["batch", INPUTS]), self.weights
@@ -81,7 +81,7 @@ class Letters:
     def write(self, values):
         self.weights = {name: values[name].copy() for name in self.weights}
 
-    def export(self):
+    def export(self, affine=None):
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         for one in model.graph.initializer:
@@ -191,7 +191,7 @@ def test_a_constant_in_place_of_a_weight_is_refused(rng, tmp_path):
     model = onnx.load(b.save(tmp_path))
     weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer if one.name in ("w", "b")}
 
-    def export():
+    def export(affine):
         for one in model.graph.initializer:
             if one.name in weights:
                 one.CopyFrom(numpy_helper.from_array(weights[one.name], one.name))
@@ -240,7 +240,7 @@ def test_an_object_without_weights(rng, tmp_path):
     b, factor = Builder(["batch", INPUTS]), rng.normal(size=(INPUTS, 3)).astype(np.float32)
     b("MatMul", factor)
     model = onnx.load(b.save(tmp_path))
-    source = Source("Net", dict, lambda values: None, lambda: model, 0.0)
+    source = Source("Net", dict, lambda values: None, lambda affine: model, 0.0)
     assert source.missing == ()
     x = rng.normal(size=(3, INPUTS)).astype(np.float32)
     np.testing.assert_allclose(model_of(source).predict(x, "onnx"), x @ factor, rtol=1e-4, atol=1e-5)
