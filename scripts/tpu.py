@@ -183,7 +183,7 @@ def _expected():
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.standard_cells.liberty import LibertyError
     from amaranth_tpu.hw.tools.process import ToolError
-    from amaranth_tpu.sim.compiler.compile import CompileError
+    from amaranth_tpu.sim.compiler.errors import CompileError
     from amaranth_tpu.sim.data.digits import DataError
     from amaranth_tpu.sim.host.board import BoardError
     from amaranth_tpu.sim.host.inference import RunError

@@ -7,7 +7,7 @@ of the row.
 
 from amaranth_tpu.hw.standard_cells.liberty import LibertyError
 from amaranth_tpu.hw.tools.process import ToolError
-from amaranth_tpu.sim.compiler.compile import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.rtl.runner import SimulationError
 

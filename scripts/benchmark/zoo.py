@@ -16,7 +16,7 @@ from rich.progress import track
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.data.samples import random_samples
 from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
 from amaranth_tpu.sim.ir.errors import ModelError

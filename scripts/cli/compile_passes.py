@@ -39,9 +39,8 @@ def print_text_after(name, load, config, batch, effort, as_json):
     """Prints the text of the graph after the pass `name`, of the sums, or of the program. `load()` returns the network. Raises
     CompileError if there is no such pass."""
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.lowering.network import network_of
+    from amaranth_tpu.sim.compiler.compile_graph import lowered_step, network_of
     from amaranth_tpu.sim.compiler.lowering.sums_text import sums_text
-    from amaranth_tpu.sim.compiler.network_program import Network
     from amaranth_tpu.sim.compiler.passes.pipeline import LOWER, PROGRAM, run_passes, up_to
     from amaranth_tpu.sim.compiler.program_text import program_text
 
@@ -53,7 +52,7 @@ def print_text_after(name, load, config, batch, effort, as_json):
         graph = load()
         variants = run_passes(passes, graph, config, batch)
         if name == LOWER:
-            texts = [sums_text(Network(graph, one, config, batch).lowered) for one in variants]
+            texts = [sums_text(lowered_step(network_of(one), config, batch)) for one in variants]
         else:
             texts = [str(network_of(one)) for one in variants]
     if as_json:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from amaranth_tpu.hw.config import ConfigError
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 
 __all__ = ["faster_preset", "show_faster"]
 

@@ -11,7 +11,8 @@ import numpy as np
 from amaranth_tpu.sim.check.against_model import against_model
 from amaranth_tpu.sim.check.node_tests import general
 from amaranth_tpu.sim.check.overflow import first_not_finite
-from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.row_norms import with_row_norms
 from amaranth_tpu.sim.data.samples import as_samples, joined_inputs
 from amaranth_tpu.sim.frontend.load import load_network

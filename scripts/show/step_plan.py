@@ -12,7 +12,7 @@ _SHOWN = 2  # reasons for waiting in a row
 
 def plan_of_step(program):
     """Returns the costs of a training step as a dict for `--json`."""
-    from amaranth_tpu.sim.compiler.timing.explain import sum_costs
+    from amaranth_tpu.sim.compiler.timing.waits import sum_costs
 
     words = program.host.cycles(program.config, program.cost.read_beats, program.cost.write_beats)
     return {

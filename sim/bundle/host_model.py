@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, VERSION
 
-from ..compiler.program import CompileError
+from ..compiler.errors import CompileError
 from .tensors import HostTensor, input_tensors, output_tensors
 
 __all__ = ["LAST", "Needs", "VectorSlice", "HostModel", "host_model"]

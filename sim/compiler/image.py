@@ -1,16 +1,18 @@
-"""Images of host memory: the bytes of a program's instructions and constants."""
+"""The bytes of a program's instructions and constants, from a schedule."""
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
 from amaranth_tpu.hw.spec.isa import Opcode, Region, WeightFormat
 
-from .program import Cost, Program, check_regions, first_constant
+from .codegen.dead_stores import scratch_vectors
+from .errors import CompileError
+from .program import Cost, Program, cost_of, first_constant
 
-__all__ = ["Code", "encoded", "packed_tiles", "program_of"]
+__all__ = ["Code", "code_of", "encoded", "model_of", "packed_tiles", "program_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +74,30 @@ def encoded(ops, config):
     return b"".join([*words, encode(Opcode.HALT).to_bytes(step, "little")])
 
 
-def program_of(words, cost, constants, sizes, config, **others):
-    """Returns the :class:`Program` of encoded instructions.
+def code_of(schedule, constants, config, names=()):
+    """Returns the :class:`Code` of a :class:`.Schedule`, with the jobs of the stages `names`."""
+    lowered = constants.lowered
+    image, blocks, ops = packed_tiles(schedule.ops, schedule.image, constants.weights, config)
+    stored = sum(WeightFormat(code).vectors(config.n, count) for count, code in blocks)
+    vectors = 0 if lowered.step.state else lowered.sizes[Region.INPUT] + lowered.sizes[Region.MODEL] + stored
+    cost = cost_of(schedule.ops, config, schedule.cycles, vectors * config.beats_per_vector)
+    plans, scratch = tuple(schedule.plans.get(name, "") for name in names), scratch_vectors(schedule.ops, lowered, config)
+    return Code(encoded(ops, config), image, blocks, schedule.places, astuple(schedule.order), plans, cost, scratch)
 
-    Parameters
-    ----------
-    words : bytes
-        Of :func:`encoded`.
-    cost : Cost
-    constants : bytes
-        Constants of region MODEL, which follow the instructions.
-    sizes : dict of Region to int
-        Vectors of each region except MODEL.
-    others : dict
-        Further arguments of :class:`Program`.
-    """
-    instructions = len(words) // config.instruction_bytes
-    model = words.ljust(first_constant(instructions, config), b"\0") + constants
-    sizes = {region: size * config.vector_bytes for region, size in sizes.items()} | {Region.MODEL: len(model)}
-    check_regions(sizes)
-    return Program(model, instructions, sizes=sizes, cost=cost, config=config, **others)
+
+def model_of(words, constants, config):
+    """Returns the bytes of region MODEL: encoded instructions, and the constants that follow them."""
+    return words.ljust(first_constant(len(words) // config.instruction_bytes, config), b"\0") + constants
+
+
+def program_of(code, constants, config, **others):
+    """Returns the :class:`Program` of a :class:`Code`. `others` are further arguments of :class:`Program`. Raises CompileError if
+    a region is too large."""
+    model = model_of(code.words, constants.pack(code.image, code.blocks), config)
+    vectors = constants.lowered.sizes | {Region.SCRATCH: code.scratch}
+    sizes = {region: size * config.vector_bytes for region, size in vectors.items()} | {Region.MODEL: len(model)}
+    for region, size in sizes.items():
+        if size >= 1 << 32:
+            raise CompileError(f"region {region.name} needs {size} bytes; offsets have 32 bits; use a smaller batch or network")
+    instructions = len(code.words) // config.instruction_bytes
+    return Program(model, instructions, sizes=sizes, cost=code.cost, config=config, plan=code.plans, **others)

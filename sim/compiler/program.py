@@ -11,55 +11,11 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
-from .codegen.ring_exchange import ring_words
+from ..golden.ring import words_sent
 from .host_memory import DEFAULT_HOST, HostMemory
 from .timing.model import simulate
 
-__all__ = [
-    "CompileError",
-    "Cost",
-    "Program",
-    "check_regions",
-    "check_ring",
-    "check_unit",
-    "cost_of",
-    "disassemble",
-    "factor",
-    "host_vectors",
-]
-
-
-class CompileError(ValueError):
-    """An error about a network that this configuration cannot run. The message is one line with the parameter at fault and the
-    value needed."""
-
-
-def too_small(config, name, needed, where=""):
-    """Returns a text of one line: the parameter `name` of the configuration, which is too small, the value needed, and the option
-    that sets it. `where` is the stage, if it is known."""
-    stage, option = where and f"{where}: ", name.replace("_", "-")
-    return f"{stage}{name} = {getattr(config, name)}: its smallest tile takes {needed}; choose a larger --{option}"
-
-
-def check_regions(sizes):
-    """Raises CompileError if a region is too large for offsets of 32 bits. `sizes` is {Region: bytes}."""
-    for region, size in sizes.items():
-        if size >= 1 << 32:
-            raise CompileError(
-                f"region {region.name} needs {size} bytes, but offsets have 32 bits; use a smaller batch or network"
-            )
-
-
-def check_unit(config, unit, needed, subject):
-    """Raises CompileError if `subject` needs a unit that the core lacks. `unit` is the name of a field of Config."""
-    if needed and not getattr(config, unit):
-        raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration")
-
-
-def check_ring(config, cores):
-    """Raises CompileError if several cores lack the ring."""
-    if cores > 1 and not config.ring:
-        raise CompileError(f"{cores} cores need the ring; set it in their configuration (--ring)")
+__all__ = ["Cost", "Program", "cost_of", "disassemble", "factor", "host_vectors"]
 
 
 def host_vectors(ops, use, n):
@@ -156,7 +112,8 @@ class Program:
     @property
     def ring_words(self):
         """Returns the number of 32-bit words that each core of a ring sends in a run."""
-        return ring_words(self.ops, self.cores, self.config.n)
+        fields = [op.fields for op in self.ops if op.opcode is Opcode.RING]
+        return sum(words_sent(one["mode"], self.cores, one["segment"] * one["rounds"], self.config.n) for one in fields)
 
     @cached_property
     def listing(self):

@@ -42,10 +42,10 @@ def _most():
     return int(text) * 1_000_000
 
 
-def key_of(graph, config, batch, effort):
-    """Returns the cache key of a program: the SHA-256 of the network's content, the options, and the version of the code."""
+def key_of(graph, config, *options):
+    """Returns the cache key of a program: the SHA-256 of the graph's content, the options, and the version of the code."""
     digest = hashlib.sha256()
-    _add(digest, [package_version(), source_digest(), astuple(config), batch, effort])
+    _add(digest, [package_version(), source_digest(), astuple(config), *options])
     _add(digest, content_of(graph))
     return digest.digest()
 

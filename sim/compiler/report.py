@@ -11,8 +11,8 @@ from amaranth_tpu.hw.spec.registers import STALLS
 
 from ..functions.functions import NONE
 from .program import host_vectors
-from .timing.explain import SumCost, sum_costs
 from .timing.units import MATMUL, UNITS
+from .timing.waits import SumCost, sum_costs
 
 __all__ = ["LayerCost", "expected_layers", "measured_layers", "first_stages"]
 

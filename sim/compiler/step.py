@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from ..golden.step_graph import step_graph
 from ..ir.optimizers import Adam
-from .compile_graph import compile_graph
+from .compile_graph import compile_graph, explained
+from .errors import CompileError, check_unit
 from .lowering.forms import NotMatrices
 from .passes.cropping import crop
-from .program import CompileError, check_unit
 from .step_state import StepMemory
 
 __all__ = ["CORE_REFUSALS", "compile_step"]
@@ -53,10 +53,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     CompileError
         If a step does not fit the core, or has an operator of :data:`CORE_REFUSALS`. The message is one line.
     """
-    check_unit(config, "training", True, "a training step")
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
-    for stage in training.stages:
-        check_unit(config, "table_lanes", stage.function.is_table, f"stage {stage.name}: its function {stage.function.name}")
     if sharded and cores > 1:
         with suppress(CompileError):
             return _compiled(training, optimizer, config, batch, dropout, cores, True)
@@ -70,16 +67,7 @@ def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
     try:
         program = compile_graph(step, config, batch, cores)
     except NotMatrices as error:
-        reason = f"{_explained(training, error)}; train it on the golden model alone, without steps on a core"
-        raise CompileError(reason) from None
+        raise CompileError(f"{explained(training, error)}; train it on the golden model alone, without steps on a core") from None
     except CompileError as error:
-        raise CompileError(_explained(training, error)) from None
+        raise CompileError(explained(training, error)) from None
     return replace(program, memory=StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor))
-
-
-def _explained(graph, error):
-    tensor, colon, cause = str(error).partition(": ")
-    titles = {stage.output: stage.title or f"stage {stage.name}" for stage in graph.stages}
-    titles |= {stage.name: titles[stage.output] for stage in graph.stages}
-    one = tensor.removeprefix("gradient of ").removesuffix(".weights")
-    return f"{titles.get(one, tensor)}{colon}{cause}"

@@ -10,7 +10,8 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.cell_stages import STAGES, split_stages
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.compile import CompileError, compile_network
+from ..compiler.compile import compile_network
+from ..compiler.errors import CompileError
 from ..compiler.row_norms import with_row_norms
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network

@@ -17,8 +17,8 @@ from amaranth_tpu.hw.fpga.targets import RESOURCES, find_target
 from amaranth_tpu.hw.tools.process import ToolError, build_directory
 from amaranth_tpu.hw.verilog.header import command
 
+from ..compiler.errors import CompileError
 from ..compiler.host_memory import parse_memory
-from ..compiler.program import CompileError
 from ..data.printable import printable
 from ..data.samples import random_samples
 from ..data.source_digest import source_digest

@@ -50,7 +50,7 @@ ConfigError and CompileError (the core), TrainingError (training diverges), RunE
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
 from ..check.interpreters import InterpreterError
-from ..compiler.program import CompileError
+from ..compiler.errors import CompileError
 from ..data.digits import DataError
 from ..host.board import BoardError
 from ..host.serial_link import LinkError

@@ -7,7 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.scripts.cli.core_options import CoreChoice
 from amaranth_tpu.scripts.cli.faster_preset import faster_preset
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.models.shipped import SHIPPED
 from amaranth_tpu.sim.tpu.cores import training_preset

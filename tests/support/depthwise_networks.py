@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.compiler import compile as compiler
+from amaranth_tpu.sim.compiler import compile_graph as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.compiler.passes.pipeline import MAPPING
 from amaranth_tpu.sim.functions.functions import RELU

@@ -6,9 +6,9 @@ from contextlib import suppress
 import numpy as np
 
 import seeds
-from amaranth_tpu.sim.compiler import compile, compile_graph, network_program
+from amaranth_tpu.sim.compiler import compile_graph
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.order import search
-from amaranth_tpu.sim.compiler.program import CompileError
 
 __all__ = ["draw_orders"]
 
@@ -16,7 +16,7 @@ __all__ = ["draw_orders"]
 def draw_orders(monkeypatch, name):
     """Replaces the compiler's search. The draws depend on the seed, the test's `name` and the size of the graph, so that a graph
     that is compiled twice has one program."""
-    whole, fastest, orders = search.search, compile._fastest, (None, *search.ORDERS)
+    whole, fastest, orders = search.search, compile_graph._fastest, (None, *search.ORDERS)
 
     def drawn_search(constants, config, cores=1, fast=False):
         lowered = constants.lowered
@@ -30,15 +30,14 @@ def draw_orders(monkeypatch, name):
             patch.setattr(search, "changes", lambda *_: changes)
             return whole(constants, config, cores, True)
 
-    def drawn_variant(graph, variants, *others):
-        for number in _rng(name, len(graph.stages)).permutation(len(variants)):
+    def drawn_variant(variants, *others):
+        for number in _rng(name, len(variants[0].given.stages)).permutation(len(variants)):
             with suppress(CompileError):
-                return int(number), *fastest(graph, [variants[number]], *others)[1:]
-        return fastest(graph, variants, *others)
+                return int(number), fastest([variants[number]], *others)[1]
+        return fastest(variants, *others)
 
     monkeypatch.setattr(compile_graph, "search", drawn_search)
-    monkeypatch.setattr(network_program, "search", drawn_search)
-    monkeypatch.setattr(compile, "_fastest", drawn_variant)
+    monkeypatch.setattr(compile_graph, "_fastest", drawn_variant)
 
 
 def _rng(name, *numbers):

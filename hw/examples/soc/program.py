@@ -18,7 +18,8 @@ try:
     from fusesoc.capi2.generator import Generator
 
     from amaranth_tpu.hw.config import Config
-    from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+    from amaranth_tpu.sim.compiler.compile import compile_network
+    from amaranth_tpu.sim.compiler.errors import CompileError
     from amaranth_tpu.sim.golden.arithmetic import bfloat16
     from amaranth_tpu.sim.golden.network import run_network
     from amaranth_tpu.sim.host.host_script import HostScript

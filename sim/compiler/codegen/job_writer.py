@@ -3,9 +3,9 @@
 from contextlib import suppress
 from itertools import zip_longest
 
+from ..errors import CompileError
 from ..lowering.ring import AllReduce, ReduceScatter
 from ..lowering.sums import Expansion, MatrixSum
-from ..program import CompileError
 from ..tiling.job_sizes import plan_run
 from ..tiling.runs import runs_of, weaves
 from ..tuning import LEAST_ROWS

@@ -324,7 +324,7 @@ def _together(indices, tiles, are_whole):
 def expand(emitter, expansion):
     """Emits the writing of a vector of factors as diagonals of tiles: each row of a tile is the factors times a row of the
     identity."""
-    vector, diagonal, n = expansion.vector, expansion.diagonal, emitter.n
+    vector, diagonal, n = expansion.source, expansion.made, emitter.n
     for row in range(vector.rows):
         acc, bias = emitter.memories.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
         emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])

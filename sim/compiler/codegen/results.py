@@ -6,7 +6,6 @@ from ...functions.functions import RELU
 from ..memory.windows import segments_of
 from ..tuning import SHORT_ROWS
 from .instructions import function_code
-from .pool_windows import runs_of_windows
 
 __all__ = ["is_plain", "key_of", "write_results", "write_update"]
 
@@ -215,8 +214,30 @@ def _windows(code, result, axis, count, have):
     `have` sums."""
     if not result.has_any_windows:
         return [(0, result.steps[axis], result.pool.window[axis], count, 0)]
-    runs = runs_of_windows(result.pool, have, axis, 0, count)
+    runs = _runs_of_windows(result.pool, have, axis, 0, count)
     return [(first, distance, size, results, start) for first, results, start, distance, size in runs]
+
+
+def _runs_of_windows(pool, have, axis, first, end):
+    """Divides the results `first` to `end` along an axis into ranges whose pooling windows, clipped at the edges of `have` sums,
+    have the same size and the same distance. Returns `[first result, results, first sum, distance, window positions]` for each
+    range. The distance of windows larger than the sums can be 0."""
+    runs = []
+    for index in range(first, end):
+        start = index * pool.stride[axis] - pool.padding[axis]
+        inside = [at for w in range(pool.window[axis]) if 0 <= (at := start + w * pool.dilation[axis]) < have]
+        if runs and _continues(runs[-1], inside):
+            runs[-1][1] += 1
+            runs[-1][3] = (inside[0] - runs[-1][2]) // (runs[-1][1] - 1)
+        else:
+            runs.append([index, 1, inside[0], pool.stride[axis], len(inside)])
+    return runs
+
+
+def _continues(run, inside):
+    _, count, first, distance, size = run
+    after = inside[0] - first
+    return len(inside) == size and (after >= 0 if count == 1 else after == count * distance)
 
 
 def _write_places(code, result, column, row, sample, first, lines):

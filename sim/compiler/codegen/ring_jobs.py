@@ -7,17 +7,16 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Opcode, Region, RingMode
 
 from ...autodiff.rings import segment_outputs
+from ..errors import CompileError, too_small
 from ..memory.matrices import stretches
-from ..program import CompileError, too_small
 from ..tuning import GATHERED_TILES
-from .ring_exchange import emit_ring
 
 __all__ = ["Bucket", "Gatherer", "reduce_all", "reduce_scatter"]
 
 
 def reduce_all(emitter, one):
     """Emits the instructions of an :class:`AllReduce`, which use the operands' part of the unified buffer."""
-    cores, matrix = emitter.cores, one.gradient
+    cores, matrix = emitter.cores, one.source
     most = emitter.memories.operands.size // (4 * cores)
     if not most:
         needed = emitter.config.unified_buffer_depth * 4 * cores // max(1, emitter.memories.operands.size)
@@ -40,10 +39,20 @@ def _exchange(emitter, matrix, tile, starts, count):
     for row, number, size in ranges:
         vector = emitter.offset(matrix, tile, row)
         emitter.transfer(Opcode.LOAD, matrix.region, vector, 2 * size, buffer=place + 2 * number)
-    emit_ring(emitter, RingMode.ALL_REDUCE, place, place, 2 * count, 2 * count)
+    _emit_ring(emitter, RingMode.ALL_REDUCE, place, place, 2 * count, 2 * count)
     for row, number, size in ranges:
         vector = emitter.offset(matrix, tile, row)
         emitter.transfer(Opcode.STORE, matrix.region, vector, 2 * size, buffer=place + 2 * number)
+
+
+def _emit_ring(emitter, mode, buffer, result, segment, stride):
+    """Emits RING instructions for segments of any length, split into rounds that fit the ring unit."""
+    most = emitter.config.ring_depth
+    whole = segment // most
+    for first, size, rounds in ((0, most, whole), (whole * most, segment % most, 1)):
+        if size and rounds:
+            fields = {"mode": mode, "segment": size, "stride": stride, "rounds": rounds}
+            emitter.emit(Opcode.RING, {**fields, "buffer": buffer + first, "result": result + first})
 
 
 class Bucket:
@@ -60,13 +69,13 @@ class Bucket:
     def __init__(self, emitter, exchange, job):
         self.emitter, self.exchange, self.place, self.filled = emitter, exchange, None, 0
         *_, self.column, self.tiles = job
-        self.each = 2 * max(exchange.gradient.rows, exchange.padded(emitter.cores))
-        self.size = self.tiles * (self.each + 2 * exchange.total.rows)
-        self._key = exchange.gradient.name, "bucket", self.column
+        self.each = 2 * max(exchange.source.rows, exchange.padded(emitter.cores))
+        self.size = self.tiles * (self.each + 2 * exchange.made.rows)
+        self._key = exchange.source.name, "bucket", self.column
 
     def take(self, count):
         """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
-        emitter, rows = self.emitter, 2 * self.exchange.gradient.rows
+        emitter, rows = self.emitter, 2 * self.exchange.source.rows
         if self.place is None:
             self.place = emitter.memories.exchanges.take(self.size)
             emitter.kept[self._key] = self.place, self.size
@@ -82,18 +91,18 @@ class Bucket:
 
     def load(self):
         """Loads the gradient from region SCRATCH."""
-        emitter, gradient, rows = self.emitter, self.exchange.gradient, 2 * self.exchange.gradient.rows
+        emitter, gradient, rows = self.emitter, self.exchange.source, 2 * self.exchange.source.rows
         for tile in range(self.tiles):
             vector = emitter.offset(gradient, self.column + tile)
             emitter.transfer(Opcode.LOAD, gradient.region, vector, rows, buffer=self.take(rows))
 
     def reduce(self):
         """Emits the exchange, and stores the sums of the core's segment."""
-        emitter, total = self.emitter, self.exchange.total
+        emitter, total = self.emitter, self.exchange.made
         sums, rows = self.place + self.tiles * self.each, 2 * total.rows
         for tile in range(self.tiles):
             place = self.place + tile * self.each
-            emit_ring(emitter, RingMode.REDUCE_SCATTER, place, sums + tile * rows, rows, rows)
+            _emit_ring(emitter, RingMode.REDUCE_SCATTER, place, sums + tile * rows, rows, rows)
         emitter.transfer(Opcode.STORE, total.region, emitter.offset(total, self.column), self.tiles * rows, buffer=sums)
 
 
@@ -175,6 +184,6 @@ class Gatherer:
         emitter, segment, image, rows = self.emitter, one.segment, one.image, one.segment.rows
         place = emitter.memories.exchanges.take((emitter.cores + 1) * rows)
         emitter.transfer(Opcode.LOAD, segment.region, segment.place(tile), rows, buffer=place)
-        emit_ring(emitter, RingMode.ALL_GATHER, place, place + rows, rows, rows)
+        _emit_ring(emitter, RingMode.ALL_GATHER, place, place + rows, rows, rows)
         stored = min(emitter.cores * rows, image.rows)
         emitter.transfer(Opcode.STORE, image.region, image.place(tile), stored, buffer=place + rows)

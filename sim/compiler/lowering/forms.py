@@ -1,7 +1,7 @@
 """Forms of the tensors of a training step, as matrices, and the rows of a sample."""
 
+from ..errors import CompileError
 from ..memory.matrices import Geometry
-from ..program import CompileError
 
 __all__ = ["NotMatrices", "forms_of", "geometries_of"]
 

@@ -295,5 +295,5 @@ def lower(folded, n, batch, given):
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)
     for (name, form), matrix in list(lowered.matrices.items()):
         if form == "diagonal" and name not in step.constants:
-            lowered.sums.insert(0, Expansion(lowered.matrix(name, "vector"), matrix))
+            lowered.sums.insert(0, Expansion(name, lowered.matrix(name, "vector"), matrix))
     return lowered

@@ -21,24 +21,11 @@ __all__ = ["AllGather", "AllReduce", "ReduceScatter", "all_reduce", "divided_ten
 
 @dataclass
 class AllReduce(Move):
-    """The sum of a gradient over all cores."""
+    """The sum of a gradient, with interleaved halves, over all cores. It replaces the gradient."""
 
-    gradient: Matrix  # interleaved
     #: Number of outputs, which are rows of each tile, to divide into a segment for each core. None: all rows are in segment 0.
-    outputs: int | None
+    outputs: int | None = None
     is_update = True
-
-    @property
-    def name(self):
-        return f"{self.gradient.name}, exchanged"
-
-    @property
-    def reads(self):
-        return [self.gradient]
-
-    @property
-    def writes(self):
-        return [self.gradient]
 
 
 def all_reduce(stage, gradient, outputs):
@@ -47,35 +34,21 @@ def all_reduce(stage, gradient, outputs):
     divided = stage.ring == "all_reduce_segments"
     if not divided and stage.ring != "all_reduce" or divided and gradient.form != "turned":
         raise NotMatrices(f"{stage.output}: this sum over the cores can't be compiled as matrix products")
-    return AllReduce(gradient, outputs if divided else None)
+    return AllReduce(f"{gradient.name}, exchanged", gradient, gradient, outputs if divided else None)
 
 
 @dataclass
 class ReduceScatter(Move):
-    """The sum of a gradient over all cores. Each core gets the sum of its own segment of the outputs."""
+    """The sum of a gradient over all cores. Both have interleaved halves. Each core gets the sum of its segment of the outputs,
+    which are the rows of `made`."""
 
-    #: gradient, total: Interleaved. `total` has the rows of a core's segment.
-    gradient: Matrix
-    total: Matrix
     #: True: the gradient of each job has all rows of its column tiles, which are exchanged from the unified buffer.
     joined: bool = False
     is_update = True
 
-    @property
-    def name(self):
-        return self.total.name
-
-    @property
-    def reads(self):
-        return [self.gradient]
-
-    @property
-    def writes(self):
-        return [self.total]
-
     def padded(self, cores):
         """Returns the rows of all segments. The last ones may be padding."""
-        return cores * self.total.rows
+        return cores * self.made.rows
 
 
 def divided_tensors(step):
@@ -95,7 +68,7 @@ def reduce_scatter_of(stage, matrix):
     gradient, total = matrix(stage.start), matrix(stage.output)
     if gradient.form != "turned":
         raise NotMatrices(f"{stage.output}: this sum over the cores can't be compiled as matrix products")
-    return ReduceScatter(gradient, total)
+    return ReduceScatter(total.name, gradient, total)
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,26 @@ class Phase:
     update: Update | None = None
 
 
+@dataclass
 class Move:
     """Work of a step that is no sum, such as an exchange between the cores of a ring. It has the attributes that orders and plans
-    ask of a :class:`MatrixSum`."""
+    ask of a :class:`MatrixSum`. It reads the matrix `source`, and writes `made`."""
 
+    name: str
+    source: Matrix
+    made: Matrix
     products = results = ()
     start = span = table = None
     steps = 1
     has_samples = is_update = is_image = False
+
+    @property
+    def reads(self):
+        return [self.source]
+
+    @property
+    def writes(self):
+        return [self.made]
 
 
 @dataclass
@@ -223,21 +235,5 @@ class MatrixSum:
         return "samples" if self.start.form == "positions" and self.start.rows > 1 else "one"
 
 
-@dataclass
 class Expansion(Move):
     """Writes a vector of factors as diagonals of tiles."""
-
-    vector: Matrix
-    diagonal: Matrix
-
-    @property
-    def name(self):
-        return self.diagonal.name
-
-    @property
-    def reads(self):
-        return [self.vector]
-
-    @property
-    def writes(self):
-        return [self.diagonal]

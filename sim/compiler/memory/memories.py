@@ -1,6 +1,6 @@
 """The core's memories, and their division among the data of a program: the phases of `PHASES`."""
 
-from ..program import CompileError, too_small
+from ..errors import CompileError, too_small
 from ..tuning import HELD_SHARE, RESULTS_SHARE, TABLE_PART, TURNING_SHARE, UPDATES_SHARE
 
 __all__ = ["PHASES", "Memories", "Ring", "Store"]

@@ -13,10 +13,10 @@ from ..codegen.job_writer import JobWriter
 from ..codegen.matrix_emitter import MatrixEmitter
 from ..codegen.ring_jobs import Gatherer
 from ..codegen.scheduling import completes, ordered
+from ..errors import CompileError
 from ..lowering.forms import NotMatrices
 from ..lowering.ring import ReduceScatter
 from ..lowering.sums import MatrixSum
-from ..program import CompileError
 from ..tiling.chunks import chunked, divisions
 from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
@@ -142,9 +142,9 @@ class _Search:
         self.best = best
 
 
-def emitted_again(constants, config, order, places):
-    """Returns the instructions of a :class:`Schedule` on one core, from its `order` and `places`."""
-    emitter, _ = _emitted(constants, config, 1, order)
+def emitted_again(constants, config, cores, order, places):
+    """Returns the instructions of a :class:`Schedule` from its `order` and `places`."""
+    emitter, _ = _emitted(constants, config, cores, order)
     ops = without_dead_stores(emitter.ops, constants.lowered, config)
     return [ops[place] for place in places]
 
@@ -173,15 +173,15 @@ def _emitted(constants, config, cores, order, tell=None):
 
 def _prepare_exchanges(lowered, emitter):
     """Divides the memories for the exchange of gradients between cores, and decides which gradients stay on the chip."""
-    exchanges = {one.gradient: one for one in lowered.sums if isinstance(one, ReduceScatter)}
+    exchanges = {one.source: one for one in lowered.sums if isinstance(one, ReduceScatter)}
     if not exchanges:
         return
     pairs = [(one, exchanges[one.writes[0]]) for one in lowered.sums if one.results and one.writes[0] in exchanges]
     memories = emitter.memories
     largest = max((one for _, one in pairs), key=lambda one: exchanged_rows(one, memories))
-    exchanged, count = exchanged_rows(largest, memories), max(1, memories.sums.size // largest.gradient.rows)
+    exchanged, count = exchanged_rows(largest, memories), max(1, memories.sums.size // largest.source.rows)
     operands = [operand_rows(one) for one, _ in pairs]
-    memories.enter("exchange", operands=operands, exchanged=exchanged, count=min(count, largest.gradient.tiles))
+    memories.enter("exchange", operands=operands, exchanged=exchanged, count=min(count, largest.source.tiles))
     emitter.gatherer = Gatherer(emitter, lowered.gathers)
     memories.gathered = frozenset(one.reader for one in lowered.gathers)
     for one, exchange in pairs:

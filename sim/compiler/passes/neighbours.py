@@ -9,6 +9,7 @@ bit of a result changes. The pass does for tensors that the core writes what im2
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from math import gcd, lcm, prod
 
@@ -16,12 +17,20 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Term, span
-from ...ir.tiles import saves_tiles
-from .array_passes import Weighted, count_passes, dense
+from ...ir.tiles import saves_tiles, tiles_of
+from .ungrouping import dense
 
-__all__ = ["Fold", "best_folding", "fold_columns"]
+__all__ = ["Fold", "Weighted", "best_folding", "count_passes", "fold_columns", "passes_of"]
 
 _MOST_TRIALS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """A term with its weights, (kernel height, kernel width, channels of the source / groups, channels of the result)."""
+
+    term: Term
+    weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ def _between(one, source, result):
         column = (x - result.offset) * step + k * term.dilation[1] - term.padding[1] + source.offset
         places[x, k] = divmod(column, source.count)
     first, last = min(places.values())[0], max(places.values())[0]
-    whole = dense(one.weights, term.groups)
+    whole = dense(one.weights, term.groups, -0.0)
     inputs, outputs = whole.shape[2:]
     weights = np.full((term.kernel[0], last - first + 1, source.count * inputs, result.count * outputs), -0.0, bfloat16)
     for (x, k), (position, lane) in places.items():
@@ -219,3 +228,42 @@ def best_folding(graph, n):
             if made.cycles < best.cycles:
                 wanted, best = wanted | {name: count}, made
     return best
+
+
+def passes_of(terms, n, column):
+    """Returns the passes of column tile `column` of a sequence of :class:`Weighted`, in order, as (term, ky, kx, channel tile).
+    Passes whose weights are all structural zeros, because of groups or sparse terms, are skipped. If all are, one pass remains:
+    the sums must be written."""
+    passes, least = [], None
+    for index, one in enumerate(terms):
+        inputs, channels = one.weights.shape[2:]
+        outputs = channels // one.term.groups
+        first = column * n // outputs
+        last = (min((column + 1) * n, channels) - 1) // outputs
+        tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
+        least = least or (index, 0, 0, tiles[0])
+        there = _tiles_with_weights(one, n)[..., column] if one.term.sparse else None
+        passes += [
+            (index, ky, kx, tile)
+            for ky in range(one.weights.shape[0])
+            for kx in range(one.weights.shape[1])
+            for tile in tiles
+            if there is None or there[ky, kx, tile]
+        ]
+    return passes or [least]
+
+
+@lru_cache(maxsize=256)
+def _tiles_with_weights(one, n):
+    """Returns the weight tiles of a sparse term that have weights: bool (kernel rows, kernel columns, channel tiles of the
+    source, column tiles)."""
+    there = one.weights.view(np.uint16) != 0x8000
+    for axis in (2, 3):
+        there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
+    return there
+
+
+@lru_cache(maxsize=256)
+def count_passes(terms, n):
+    """Returns the number of passes of all column tiles of a tuple of :class:`Weighted`, for one rectangle of results."""
+    return sum(len(passes_of(terms, n, column)) for column in range(tiles_of(terms[0].weights.shape[3], n)))

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from ...ir.bias_rows import split_bias_rows
 from ...ir.errors import ModelError
-from ..program import CompileError
+from ..errors import CompileError
 from .cropping import crop
 from .depthwise import map_depthwise
 from .factors import widen_factors

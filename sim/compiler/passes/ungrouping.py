@@ -1,5 +1,8 @@
-"""Trained weights of groups as weights of all channels. Numbers outside of the groups are computed with the others. A stage of
-the step replaces them by +0 before the weights are read."""
+"""Weights of groups as weights of all channels.
+
+Constants are -0 outside of the groups: adding x * -0 changes no sum. For trained weights, a stage of the step replaces
+numbers outside of the groups by +0 before they are read.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +14,7 @@ from ...ir.graph import Graph
 from ...ir.stage import Select, Stage
 from .folding import family_of
 
-__all__ = ["Ungrouped", "packed", "ungrouped", "unpacked"]
+__all__ = ["Ungrouped", "dense", "packed", "ungrouped", "without_groups"]
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,18 @@ class Ungrouped:
     images: frozenset  # weights with +0 outside of the groups
 
 
-def unpacked(values, groups):
-    """Returns weights (positions, inputs, outputs) for the channels of all groups, with zeros outside of the groups."""
-    positions, inputs, outputs = values.shape
-    parts = values.reshape(positions, inputs, groups, outputs // groups)
-    full = np.zeros((positions, groups, inputs, groups, outputs // groups), values.dtype)
-    for number in range(groups):
-        full[:, number, :, number] = parts[:, :, number]
-    return full.reshape(positions, groups * inputs, outputs)
+def dense(values, groups, fill=0):
+    """Returns weights (..., inputs of a group, outputs) for the channels of all groups, with `fill` outside of the groups."""
+    *kernel, inputs, outputs = values.shape
+    each, full = outputs // groups, np.full((*kernel, groups * inputs, outputs), fill, values.dtype)
+    for one in range(groups):
+        own = slice(one * each, (one + 1) * each)
+        full[..., one * inputs : (one + 1) * inputs, own] = values[..., own]
+    return full
 
 
 def packed(values, groups):
-    """Inverts :func:`unpacked`."""
+    """Inverts :func:`dense`."""
     positions, inputs, outputs = values.shape
     parts = values.reshape(positions, groups, inputs // groups, groups, outputs // groups)
     return np.stack([parts[:, one, :, one] for one in range(groups)], axis=2).reshape(positions, inputs // groups, outputs)
@@ -52,11 +55,11 @@ def ungrouped(step):
         tensor = step.tensors[name]
         made.tensors[name] = replace(tensor, width=count * tensor.width)
     parameters = {
-        name: replace(one, initial=unpacked(one.initial, groups[name])) for name, one in step.parameters.items() if name in groups
+        name: replace(one, initial=dense(one.initial, groups[name])) for name, one in step.parameters.items() if name in groups
     }
     made.parameters, made.stages, images = step.parameters | parameters, [], {}
     for name, count in groups.items():
-        mask = unpacked(np.ones(step.tensors[name].shape, np.float32), count).astype(bfloat16)
+        mask = dense(np.ones(step.tensors[name].shape, np.float32), count).astype(bfloat16)
         mask, tensor = made.constant(f"groups of {name}", mask), made.tensors[name]
         images[name] = image = made.free_name(f"{name}, in groups")
         made.tensors[image] = replace(tensor, name=image, wide=False)
@@ -66,6 +69,22 @@ def ungrouped(step):
         terms = tuple(_term(term, images, own) for term in stage.terms)
         made.stages.append(replace(stage, terms=terms, size=made.tensors[stage.output].shape[:2] if own else stage.size))
     return Ungrouped(made, of_all, frozenset(images.values()))
+
+
+def without_groups(graph):
+    """Returns the graph with constant weights of all channels, except of depthwise convolutions."""
+    made = graph.copied()
+    made.stages = [replace(stage, terms=tuple(_of_all(made, term) for term in stage.terms)) for stage in made.stages]
+    return made
+
+
+def _of_all(made, term):
+    weights = made.constants.get(term.weights)
+    is_depthwise = weights is not None and term.groups == weights.shape[2] and weights.shape[1] == 1
+    if weights is None or term.groups == 1 or term.lanes or is_depthwise:
+        return term
+    name = made.constant(f"{term.weights}, of all channels", dense(weights, term.groups, -0.0))
+    return replace(term, weights=name, groups=1)
 
 
 def _grouped(step):

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, lcm
 
+from ..errors import CompileError, too_small
 from ..lowering.ring import ReduceScatter
-from ..program import CompileError, too_small
 from ..timing.estimates import is_array_busier
 from ..tuning import DIVIDED_TILES, EXCHANGE_PARTS, LEAST_ROWS, POOLED_PARTS, SAMPLE_JOBS
 
@@ -29,7 +29,7 @@ class SumPlan:
     def jobs(self, one):
         """Yields `(first row, rows, first column tile, column tiles)` of each job of a sum or an exchange."""
         if isinstance(one, ReduceScatter):
-            tiles, rows = one.gradient.tiles, range(one.gradient.rows)
+            tiles, rows = one.source.tiles, range(one.source.rows)
         else:
             tiles, rows = one.shape.tiles, one.rows
         for first in rows[:: self.each or len(rows)]:
@@ -98,15 +98,15 @@ def operand_rows(gradient):
 
 def exchanged_rows(exchange, memories):
     """Returns the rows of the unified buffer for two exchanges of a column tile of a gradient."""
-    return 4 * (max(exchange.gradient.rows, exchange.padded(memories.cores)) + exchange.total.rows)
+    return 4 * (max(exchange.source.rows, exchange.padded(memories.cores)) + exchange.made.rows)
 
 
 def _plan_exchange(run, exchange, memories):
     """Returns the :class:`SumPlan` of a run with the exchange of a gradient. Its updates have the rows of a core's segment."""
-    sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.gradient.rows, exchange.gradient.tiles
+    sums, rows, tiles = run[run.index(exchange) + 1 :], exchange.source.rows, exchange.source.tiles
     each = exchanged_rows(exchange, memories)
     if 2 * memories.exchanges.size < each or run[0] is not exchange and not can_join(run[0], exchange, memories):
-        raise CompileError(too_small(memories.config, "unified_buffer_depth", 4 * each, exchange.gradient.name))
+        raise CompileError(too_small(memories.config, "unified_buffer_depth", 4 * each, exchange.source.name))
     most = min(_most_columns(one, memories) for one in sums)
     if not most:
         raise CompileError(too_small(memories.config, "accumulator_depth", 2 * memories.config.accumulator_depth, sums[0].name))

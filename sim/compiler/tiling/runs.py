@@ -56,7 +56,7 @@ def _continues(run, one):
         return False
     if not one.is_update or run[0].is_image:
         return False
-    shape = last.total if isinstance(last, ReduceScatter) else last.shape
+    shape = last.made if isinstance(last, ReduceScatter) else last.shape
     return (
         (shape.form, shape.rows, shape.channels) == (one.shape.form, one.shape.rows, one.shape.channels)
         and all(some.kind == "diagonal" for some in one.products)

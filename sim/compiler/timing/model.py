@@ -17,8 +17,7 @@ from amaranth_tpu.hw.cycles import PASSES, in_array, result_cycles, results_regi
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ..host_memory import DEFAULT_HOST
-from .alone import alone_cycles
-from .ring import ring_cycles
+from .alone import alone_cycles, exchange
 from .shared_memory import shared_memory
 from .tile_path import TilePath
 from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS, Timeline, turnaround
@@ -207,7 +206,7 @@ class _Run:
                 self.port.begin_store(op.rows)
                 self.stored = op.rows * self.beats
             elif unit == RING:
-                self.port.begin_ring(*ring_cycles(self.config, op.fields, self.cores))
+                self.port.begin_ring(*exchange(op, self.config, self.cores))
             else:
                 self.port.begin_results(*result_cycles(self.config, op.opcode, op.fields))
 

@@ -1,11 +1,13 @@
-"""The cycles in which the array waits, by reason."""
+"""The cycles in which the array waits, by reason: of a program, of each sum of a training step, or of each layer of a network."""
 
 from bisect import bisect_right
 from collections import Counter
+from dataclasses import dataclass
 
+from .model import simulate
 from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS
 
-__all__ = ["REASONS", "array_waits"]
+__all__ = ["REASONS", "SumCost", "array_waits", "sum_costs"]
 
 _OF_UNIT = {LOAD: "load", WEIGHTS: "weights", STORE: "store", MATMUL: "fetch", ACTIVATE: "activate", RING: "ring"}
 
@@ -71,3 +73,30 @@ class _Path:
         if place >= 0:
             latest.append((min(timeline.ends[op.unit][place], timeline.starts[index]), self.indices[op.unit][place]))
         return max((one for one in latest if one[0] <= end), default=(0, index))
+
+
+@dataclass(frozen=True)
+class SumCost:
+    """The cost of a sum of a training step, or of a layer of a network. The costs of a program add up to its cycles."""
+
+    name: str | int  # name of the tensor that the sum makes, or number of the layer
+    instructions: int
+    busy: int  # cycles in which the array accepts rows of the sum's passes
+    #: Dict of str to int. Cycles in which the array waits before these passes, by reason: keys of
+    #: :data:`REASONS`.
+    waits: dict
+
+    @property
+    def cycles(self):
+        return self.busy + sum(self.waits.values())
+
+
+def sum_costs(program):
+    """Returns the :class:`SumCost` of each sum of a program, in the order of their first instructions."""
+    ops, config = program.ops, program.config
+    waits = array_waits(ops, simulate(ops, config, program.host, cores=program.cores), config.tile_cycles)
+    instructions, busy = Counter(op.stage for op in ops), Counter()
+    for op in ops:
+        if op.unit == MATMUL:
+            busy[op.stage] += op.passes * op.rows
+    return [SumCost(name, count, busy[name], dict(+waits.get(name, Counter()))) for name, count in instructions.items()]

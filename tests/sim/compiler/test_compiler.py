@@ -9,7 +9,9 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode
 from amaranth_tpu.hw.spec.isa import Opcode, Region
-from amaranth_tpu.sim.compiler.compile import CompileError, compile_network, disassemble
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
+from amaranth_tpu.sim.compiler.program import disassemble
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16

@@ -7,7 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import REGISTER
 from amaranth_tpu.sim.bundle.host_model import host_model
-from amaranth_tpu.sim.compiler import compile as compiler
+from amaranth_tpu.sim.compiler import compile_graph as compiler
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.stage import Tensor

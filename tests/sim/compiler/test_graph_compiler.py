@@ -7,7 +7,8 @@ import pytest
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
-from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.lowering.lowering import Lowered
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -179,7 +180,7 @@ def test_softmax_of_more_tiles_than_zeros(rng, depth, size, kernel):
     "graph,config,says",
     [
         ({"pool": Pool((2, 2), (4, 6))}, PLAIN, "stage second: needs a core with pooling"),
-        ({"function": Function("tanh")}, {"table_lanes": 0}, "stage second: needs a core with table_lanes"),
+        ({"function": Function("tanh")}, {"table_lanes": 0}, "stage second: its function tanh needs a core with table_lanes"),
         ({"softmax": True}, {"softmax": False}, "stage second: needs a core with softmax"),
     ],
 )

@@ -10,11 +10,11 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.codegen.job_writer import JobWriter
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.lowering import convolutions, grouping
 from amaranth_tpu.sim.compiler.memory.windows import Window
 from amaranth_tpu.sim.compiler.passes import folding
-from amaranth_tpu.sim.compiler.passes.ungrouping import packed, unpacked
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.passes.ungrouping import dense, packed
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.windows import Convolution, add_term, patches
@@ -357,7 +357,7 @@ def test_trained_groups(rng, channels, layers, optimizer):
 
 def test_weights_of_groups_on_the_host(rng):
     values = rng.normal(size=(9, 2, 6)).astype(np.float32)
-    full = unpacked(values, 3)
+    full = dense(values, 3)
     assert full.shape == (9, 6, 6) and np.array_equal(packed(full, 3), values)
     x = bfloat16(rng.normal(size=(1, 4, 5, 6)))
     one = Convolution(values.reshape(3, 3, 2, 6).astype(bfloat16), groups=3)

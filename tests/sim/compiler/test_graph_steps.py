@@ -8,9 +8,9 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.codegen import job_writer
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.order import pipeline
 from amaranth_tpu.sim.compiler.order import search as compile_module
-from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.units import STORE
 from amaranth_tpu.sim.functions.functions import RELU, Function
@@ -166,7 +166,7 @@ def test_few_update_lanes(rng):
 def test_refusals(rng):
     with pytest.raises(CompileError, match="^a training step needs a core with training; [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, training=False)
-    with pytest.raises(CompileError, match="^a training step needs a core with table_lanes; [^\n]*$"):
+    with pytest.raises(CompileError, match="^dense0[^:]*: needs a core with table_lanes; [^\n]*$"):
         _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
     with pytest.raises(CompileError, match="^constants and operands of this step: unified_buffer_depth = 32: [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, n=8, unified_buffer_depth=32)

@@ -5,8 +5,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.compiler.passes.array_passes import Weighted, count_passes
-from amaranth_tpu.sim.compiler.passes.neighbours import best_folding, fold_columns
+from amaranth_tpu.sim.compiler.passes.neighbours import Weighted, best_folding, count_passes, fold_columns
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.ir.stage import Tensor
 from graphs import check, random_graph, random_values

@@ -7,10 +7,10 @@ import pytest
 from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.compiler import compile as compile_module
+from amaranth_tpu.sim.compiler import compile_graph as compile_module
 from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.passes.pipeline import LOWERING, PASSES, PROGRAM, run_passes, up_to
-from amaranth_tpu.sim.compiler.program import CompileError
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.inference import run_samples

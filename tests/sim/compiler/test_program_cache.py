@@ -15,7 +15,8 @@ from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.scripts.show.terminal import compiling
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.compiler import compile, program_cache
+from amaranth_tpu.sim.compiler import compile_graph, program_cache
+from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from graphs import check, random_graph
@@ -64,7 +65,7 @@ def fails(*_, **options):
 @pytest.fixture
 def no_search(monkeypatch):
     def switch_on():
-        monkeypatch.setattr(compile.Network, "search", fails)
+        monkeypatch.setattr(compile_graph, "search", fails)
         monkeypatch.setattr(search, "simulate", fails)
 
     return switch_on
@@ -91,8 +92,8 @@ def test_second_program_is_the_first_without_a_search(path, no_search, core, eff
 
 def test_random_programs_from_the_cache_give_the_right_bits(rng, monkeypatch):
     graph = random_graph(rng)
-    compile.compile_network(graph, CORE, 2)
-    monkeypatch.setattr(compile.Network, "search", fails)
+    compile_network(graph, CORE, 2)
+    monkeypatch.setattr(compile_graph, "search", fails)
     check(graph, CORE, 2, rng)
 
 

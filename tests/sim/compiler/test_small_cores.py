@@ -8,7 +8,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
-from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.image import program_of
 from amaranth_tpu.sim.compiler.program import Cost
 from amaranth_tpu.sim.compiler.step import compile_step

@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout

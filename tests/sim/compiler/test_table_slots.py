@@ -6,9 +6,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import FunctionCode, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
-from amaranth_tpu.sim.compiler.image import encoded, program_of
+from amaranth_tpu.sim.compiler.image import encoded, model_of
 from amaranth_tpu.sim.compiler.memory.memories import Ring
-from amaranth_tpu.sim.compiler.program import cost_of
 from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.isa_model import Machine
@@ -19,9 +18,6 @@ from graphs import check, random_values
 CONFIG = Config(n=8, unified_buffer_depth=256)
 BINADE = 256 // CONFIG.n  # vectors for one sign
 FUNCTIONS = [Function("gelu"), Function("inverse_root"), Function("reciprocal"), Function("leaky_relu"), Function("tanh")]
-
-#: Parts of a program that does not compute a network.
-NOTHING = {"batch": 1, "useful_macs": 0, "tensors": {}, "memory": None}
 
 
 def loads(sequence, sums):
@@ -35,7 +31,7 @@ def loads(sequence, sums):
         begin = len(emitter.ops)
         emitter.put_table(number, tables[number], int(firsts[number]), Ring(0, 48))
         new = [op.fields for op in emitter.ops[begin:] if op.opcode is Opcode.LOAD_TABLE]
-        machine.regions[Region.MODEL] = _model(emitter.ops[begin:], model)
+        machine.regions[Region.MODEL] = model_of(encoded(emitter.ops[begin:], CONFIG), model, CONFIG)
         machine.run()
         assert (lookup(sums, machine.table) == lookup(sums, tables[number])).all()
         loaded.append(sum(fields["rows"] for fields in new))
@@ -60,10 +56,6 @@ def test_missing_binades(rng, sequence, vectors):
     sums = np.where(sums & 0x7F800000 == 0x7F800000, np.uint32(0x7FC00000), sums)
     selected = [before != number and binades == 0 for before, number, binades in zip([None, *sequence], sequence, vectors)]
     assert loads(sequence, sums) == [BINADE * binades + one for binades, one in zip(vectors, selected)]
-
-
-def _model(ops, constants):
-    return program_of(encoded(ops, CONFIG), cost_of(ops, CONFIG, 0), constants, {}, CONFIG, emit=None, **NOTHING).model
 
 
 def test_network_loads_each_table_once(rng):

@@ -7,10 +7,9 @@ from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Opcode, Region
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.step import compile_step
-from amaranth_tpu.sim.compiler.timing.explain import sum_costs
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.compiler.timing.units import MATMUL
-from amaranth_tpu.sim.compiler.timing.waits import array_waits
+from amaranth_tpu.sim.compiler.timing.waits import array_waits, sum_costs
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.models.shipped import SHIPPED

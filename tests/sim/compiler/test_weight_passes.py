@@ -6,7 +6,7 @@ from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.compiler.passes.array_passes import Weighted, passes_of
+from amaranth_tpu.sim.compiler.passes.neighbours import Weighted, passes_of
 from amaranth_tpu.sim.ir.stage import Tensor, Term
 from graphs import check, random_values
 from stage_graphs import GivenStage, GivenTerm, linked

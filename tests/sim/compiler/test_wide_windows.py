@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
-from amaranth_tpu.sim.compiler.compile import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import check, random_values
 from stage_graphs import GivenStage, GivenTerm, linked

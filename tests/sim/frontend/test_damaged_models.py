@@ -12,7 +12,7 @@ from onnx import helper
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.data.printable import printable
 from amaranth_tpu.sim.frontend.apply import supported_operators
 from amaranth_tpu.sim.frontend.load import load_network

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.compiler.lowering.network import network_of
+from amaranth_tpu.sim.compiler.compile_graph import network_of
 from onnx_models import Builder, close, reference, refused, weights
 
 pytest.importorskip("onnxruntime")

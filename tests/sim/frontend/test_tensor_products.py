@@ -5,7 +5,8 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
-from amaranth_tpu.sim.compiler.compile import CompileError, compile_network
+from amaranth_tpu.sim.compiler.compile import compile_network
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.functions.functions import NONE, RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.ir.stage import Tensor

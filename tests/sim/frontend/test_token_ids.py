@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.bundle.bundle import make_bundle
-from amaranth_tpu.sim.compiler.program import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.data.digits import DataError
 from amaranth_tpu.sim.data.samples import random_samples
 from bundles import wrong_bytes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.sim.compiler.compile import CompileError
+from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
