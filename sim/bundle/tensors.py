@@ -39,7 +39,7 @@ def input_tensors(memory):
 
     Parameters
     ----------
-    memory : sim.compiler.network_program.NetworkMemory
+    memory : sim.compiler.network_memory.NetworkMemory
     """
     graph, found = memory.network, []
     numbers = graph.arrange_inputs(graph.fed(np.arange(1, graph.sample_size + 1)[None]))

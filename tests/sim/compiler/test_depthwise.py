@@ -7,7 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import REGISTER
 from amaranth_tpu.sim.bundle.host_model import host_model
-from amaranth_tpu.sim.compiler import compile_graph as compiler
+from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.stage import Tensor
@@ -57,7 +57,7 @@ def test_networks_with_positions_in_lanes_on_the_core(rng, name, monkeypatch):
     samples = random_values(rng, (batch, graph.input_size))
     result = run_samples(graph, config, samples, batch=batch, memory={"latency": 32}, quick=True)
     assert result.fault is None and result.mismatched_bits == 0 and result.protocol_errors == 0
-    predicted = compiler.compile_network(graph, config, batch).predicted_cycles
+    predicted = compile_network(graph, config, batch).predicted_cycles
     assert abs(result.cycles - predicted) <= 300
 
 
@@ -66,5 +66,5 @@ def test_mapping_is_used_only_if_faster(rng):
     graph = network(rng, 5, 4, 8, [(1, 1)])
     assert map_depthwise(graph, Config(n=4, transpose=True), 8) is not graph
     assert map_depthwise(graph, Config(n=16, transpose=True), 8) is graph
-    without = compiler.compile_network(graph, Config(n=4), 2)
+    without = compile_network(graph, Config(n=4), 2)
     assert not any(term.lanes for stage in without.memory.lowered.given.stages for term in stage.terms)
