@@ -91,16 +91,16 @@ def network_of(graph):
 
 def _fastest(variants, fast, progress=None):
     """Returns `(index, Schedule)` of the variant with the fewest cycles. Raises the first CompileError if none fits."""
-    found, fault = {}, None
+    found, faults = {}, []
     for number, variant in enumerate(variants):
         try:
             found[number] = search(variant.constants, variant.used, variant.cores, fast)
         except CompileError as error:
-            fault = fault or error
+            faults.append(error)
         if progress:
             progress(number + 1, len(variants))
     if not found:
-        raise type(fault)(explained(variants[0].given, fault)) from None
+        raise type(faults[0])(explained(variants[0].given, faults[0])) from None
     return min(found.items(), key=lambda one: one[1].cycles)
 
 
