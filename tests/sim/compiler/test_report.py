@@ -7,7 +7,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, measured_layers
-from amaranth_tpu.sim.compiler.timing import explain
+from amaranth_tpu.sim.compiler.timing import waits
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.machines import machine_of
@@ -65,7 +65,7 @@ def test_programs_of_the_first_layers(program):
 def test_expected_layers_add_up(program, monkeypatch):
     """The layers come from one simulation, however many there are, and their costs add up to the program's."""
     simulations = []
-    monkeypatch.setattr(explain, "simulate", lambda *args, **options: simulations.append(0) or simulate(*args, **options))
+    monkeypatch.setattr(waits, "simulate", lambda *args, **options: simulations.append(0) or simulate(*args, **options))
     layers = expected_layers(program)
     assert len(simulations) == 1
     assert sum(layer.cycles for layer in layers) == program.predicted_cycles
