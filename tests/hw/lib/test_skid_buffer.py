@@ -39,4 +39,4 @@ async def traffic(ports, rng, *, offers, takes):
 def test_random(offers, takes):
     most, passed = simulate(SkidBuffer(payload=8), traffic, seed=seed(), offers=offers, takes=takes)
     assert passed == 599 if offers == takes == 1 else passed > 100
-    assert most == 2 or takes == 1
+    assert most == 2 or takes >= offers

@@ -57,6 +57,7 @@ def test_a_wrong_norm_is_noticed(rng, tmp_path):
         assert (error is None) == (change is None), change
 
 
+@pytest.mark.search
 def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
     """The normalized tensor of a residual block is also an operand of another layer. Its sums are computed once, for both."""
     b = Builder(["n", 2, 12], opset=23)

@@ -240,6 +240,7 @@ def test_refused(rng, tmp_path):
             model.predict(wrong)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("size, n, batch", [(16, 4, 5), *slow((256, 16, 64))])
 def test_outputs_are_stored_as_they_stand(rng, tmp_path, size, n, batch):
     """Three layers whose results are all outputs take the stages, the multiplications and nearly the cycles of three layers with
