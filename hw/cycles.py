@@ -3,7 +3,7 @@
 from amaranth.utils import exact_log2
 
 from .activation.function_table import FunctionTable
-from .activation.function_unit import product_cycles, table_latency
+from .activation.function_unit import entry_cycles, product_cycles, table_latency
 from .activation.row_walker import UNDER_WAY
 from .activation.softmax_unit import SoftmaxUnit
 from .activation.update_unit import update_cycles, update_times
@@ -27,9 +27,8 @@ __all__ = [
 #: Passes whose rows can be in the array, of :class:`hw.matmul.row_issuer.RowIssuer`.
 PASSES = 8
 
-#: Each vector of LOAD_TABLE waits for the previous vector: additional cycles until that vector is in the table.
-_ENTRIES_WAIT = 4
-#: The first operand of SELECT and MULTIPLY waits for all earlier vectors, and its row takes one step more than other rows.
+#: The first operand of SELECT, MULTIPLY and LOAD_TABLE waits for all earlier vectors, and its row takes one step more than other
+#: rows.
 _OPERAND_START = 4
 #: Cycles from the last vector of SOFTMAX to its end, which are not counted for other instructions either.
 _SOFTMAX_END = 2
@@ -61,7 +60,7 @@ def row_cycles(config, opcode, *, table=False, wide=False, window=1, half=False)
     if opcode is Opcode.MULTIPLY:
         return product_cycles(config.n, config.table_lanes)
     if opcode is Opcode.LOAD_TABLE:
-        return config.n // 2 + _ENTRIES_WAIT
+        return entry_cycles(config.n)
     if opcode is Opcode.UPDATE:
         return update_cycles(config.n, config.update_lanes)
     vector = config.n // config.table_lanes if table else 1
@@ -110,6 +109,8 @@ def result_cycles(config, opcode, fields):
     if opcode is Opcode.MULTIPLY:
         cycles = fields["rows"] * row_cycles(config, opcode)
         return cycles + table_latency(config.n, config.table_lanes) + 1 + _OPERAND_START, 2 * fields["rows"]
+    if opcode is Opcode.LOAD_TABLE:
+        return fields["rows"] * row_cycles(config, opcode) + _OPERAND_START, fields["rows"]
     if opcode is Opcode.UPDATE:
         return fields["rows"] * row_cycles(config, opcode), 0
     if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE):
@@ -224,7 +225,7 @@ def cycle_texts(config):
             ),
             f"{4 + FunctionTable.latency + 1} cycles later{one_group}; 3 more after another instruction of its unit",
         ),
-        Opcode.LOAD_TABLE: (f"n / 2 + {_ENTRIES_WAIT} a vector", "with it"),
+        Opcode.LOAD_TABLE: ("n / 2 a vector, at least 2", "with it"),
         Opcode.UPDATE: (
             "n / `update_lanes` a row, at least 2",
             "5 + 2 `lead` + 2 `latency` cycles later, or 1 more; a row begins in every n / `update_lanes`-th cycle",

@@ -11,7 +11,7 @@ from ..spec.isa import TABLE_SETTINGS, Format, FunctionCode, Task
 from ..spec.memory_ports import client_port, sums_port
 from ..spec.unit_ports import unit_port
 from .activation_lane import ActivationLane
-from .function_unit import FunctionUnit, product_cycles
+from .function_unit import FunctionUnit, entry_cycles, product_cycles
 from .index_lane import IndexLane
 from .row_walker import RowWalker, has_operand, step_layout
 from .select_lane import SelectLane
@@ -41,9 +41,10 @@ class ActivationUnit(wiring.Component):
 
     Each row of SELECT, MULTIPLY and LOAD_TABLE has an operand. It is read before the vectors of earlier rows are written. If the
     operand is one of these vectors (a read-after-write hazard), the pipeline drains first. It also drains before the first row of
-    an operation, and before each row of LOAD_TABLE. The first operand is read two cycles after the operation arrived, or the
+    an operation. The first operand is read two cycles after the operation arrived, or the
     pipeline drained. SELECT writes its vector three cycles later, and takes two cycles a row. MULTIPLY writes its vector
     n / `table_lanes` + 9 cycles later. It takes n / `table_lanes` cycles a row, or three if `table_lanes` is n.
+    LOAD_TABLE takes n / 2 cycles a row, at least two.
 
     Parameters
     ----------
@@ -411,10 +412,10 @@ class ActivationUnit(wiring.Component):
         Rows of these operations bypass the stage `passing`. So an operand arrives while the second step of its row is in stage
         `value`, and both enter the function unit together. That step never stalls, as rows begin at the rate at which the
         function unit takes them."""
-        cycles = product_cycles(self.n, self.table_lanes)
-        pause = Signal(range(cycles - 1))
-        with m.If(asks & (read.task == Task.MULTIPLY)):
-            m.d.sync += pause.eq(cycles - 2)
+        products, entries = product_cycles(self.n, self.table_lanes), entry_cycles(self.n)
+        pause = Signal(range(max(products, entries) - 1))
+        with m.If(asks & (read.task != Task.RESULTS)):
+            m.d.sync += pause.eq(Mux(read.task == Task.MULTIPLY, products, entries) - 2)
         with m.Elif(advance & pause.any()):
             m.d.sync += pause.eq(pause - 1)
         op = walker.op

@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 from ..spec.isa import TABLE_SETTINGS, TABLE_WORDS, Task
 from .function_table import FunctionTable
 
-__all__ = ["FunctionUnit", "product_cycles", "table_latency"]
+__all__ = ["FunctionUnit", "entry_cycles", "product_cycles", "table_latency"]
 
 
 def table_latency(n, lanes):
@@ -25,6 +25,12 @@ def product_cycles(n, lanes):
     groups, cycles = n // lanes, max(n // lanes, 2)
     assert (2 + table_latency(n, lanes) + groups) % cycles, "an operand and a product need the vector port in the same cycle"
     return cycles
+
+
+def entry_cycles(n):
+    """Returns the cycles from one row of LOAD_TABLE to the next: one for each entry of two lanes, and two for the steps of a
+    row."""
+    return max(n // 2, 2)
 
 
 class FunctionUnit(wiring.Component):
@@ -69,7 +75,7 @@ class FunctionUnit(wiring.Component):
         Takes `operand`, the operand of the vector that is taken in the same cycle.
     operand : 16 n, in
     load : 1, in
-        Takes the settings; `busy` must be 0.
+        Takes the settings. `busy` must be 0 unless only `word` changes.
     first : 8, in
     linear_low, linear_high, scale : 2, in
     base, spare : 4, in
@@ -160,8 +166,9 @@ class FunctionUnit(wiring.Component):
                     group.eq(0),
                     last.eq(Mux(self.i_task == Task.LOAD_TABLE, entries == 1, groups == 1)),
                 ]
+        word = Signal.like(settings["word"], name="word", reset_less=True)
         with m.If(self.take):
-            m.d.sync += operand.eq(self.operand)
+            m.d.sync += [operand.eq(self.operand), word.eq(settings["word"])]
 
         m.d.comb += [
             table.enable.eq(self.advance),
@@ -171,7 +178,7 @@ class FunctionUnit(wiring.Component):
             table.keep.eq(keep[:lanes]),
             table.multiply.eq(task == Task.MULTIPLY),
             table.write.eq(there & loading),
-            table.entry.eq(Cat(Cat(pair, group)[: exact_log2(entries)], settings["word"])),
+            table.entry.eq(Cat(Cat(pair, group)[: exact_log2(entries)], word)),
             table.data.eq(operand.word_select(pair, 32)),
             *(getattr(table, name).eq(settings[name]) for name in TABLE_SETTINGS if name != "spare"),
             table.last.eq(~settings["spare"]),

@@ -104,7 +104,7 @@ class RowWalker(wiring.Component):
         Stalls the walker: this cycle has no step.
     in_turn : 1, out
         Only with tasks or SELECT. The previous step belongs to the same operation, and the operand of this step has no hazard:
-        it is not one of the vectors in flight. 0 before each row of LOAD_TABLE.
+        it is not one of the vectors in flight.
     word : place in the function table, out
         Only with tasks. Place of the words, counted in vectors.
     """
@@ -319,9 +319,9 @@ class RowWalker(wiring.Component):
         row.
 
         With SELECT one vector is in flight, the vector of this row. With MULTIPLY there are several: the vector of this row, and
-        the vectors of the preceding rows at successive lower addresses."""
+        the vectors of the preceding rows at successive lower addresses. With LOAD_TABLE there is none."""
         elsewhere = now.row != now.operand
         if self._has_tasks:
-            product = (op.task == Task.MULTIPLY) & (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()
+            product = (op.task != Task.MULTIPLY) | (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()
             elsewhere = Mux(op.select, elsewhere, product) if self._has_select else product
         return elsewhere
