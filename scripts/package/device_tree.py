@@ -12,9 +12,10 @@ _BASE, _MEMORY, _MEMORY_BYTES = 0x4000_0000, 0x3000_0000, 0x0100_0000
 
 _HEAD = """
 /* A node for each core, and the memory that the cores share with programs. Set to the values of your system:
-   reg, interrupts, interrupt-parent (a label `intc` is expected), and reg of the memory. Both `reg` have one cell
+   reg, interrupts, interrupt-parent (a label `intc` is expected), and reg of the memory. All `reg` have one cell
    for the address and one for the size, as their parents have in most 32-bit systems.
-   With `generic-uio` and the kernel's argument uio_pdrv_genirq.of_id=generic-uio, Linux makes /dev/uioN of each node. */
+   With `generic-uio` and the kernel's argument uio_pdrv_genirq.of_id=generic-uio, Linux makes /dev/uioN of each node.
+   Its maps are the entries of `reg`: registers and memory, as driver/tpu_linux.h expects. */
 """
 
 
@@ -44,7 +45,8 @@ def _node(index, design):
     return f"""
 \ttpu{index}: tpu@{address:x} {{
 \t\tcompatible = "{COMPATIBLE}", "generic-uio";
-\t\treg = <0x{address:x} 0x{1 << ADDRESS_WIDTH:x}>;
+\t\treg = <0x{address:x} 0x{1 << ADDRESS_WIDTH:x}>, <0x{_MEMORY:x} 0x{_MEMORY_BYTES:x}>;
+\t\treg-names = "registers", "memory";
 \t\tinterrupt-parent = <&intc>;
 \t\tinterrupts = <{index + 1} 4>; /* level, active high */
 \t\tclock-frequency = <{frequency}>;
@@ -77,8 +79,16 @@ properties:
     minItems: 1
 
   reg:
-    maxItems: 1
-    description: Registers, {1 << ADDRESS_WIDTH} bytes. The size may be rounded up to a page.
+    minItems: 1
+    items:
+      - description: Registers, {1 << ADDRESS_WIDTH} bytes. The size may be rounded up to a page.
+      - description: The reserved memory, for programs that map it with the registers.
+
+  reg-names:
+    minItems: 1
+    items:
+      - const: registers
+      - const: memory
 
   interrupts:
     maxItems: 1
@@ -103,7 +113,8 @@ examples:
   - |
     tpu@{_BASE:x} {{
         compatible = "{COMPATIBLE}", "generic-uio";
-        reg = <0x{_BASE:x} 0x{1 << ADDRESS_WIDTH:x}>;
+        reg = <0x{_BASE:x} 0x{1 << ADDRESS_WIDTH:x}>, <0x{_MEMORY:x} 0x{_MEMORY_BYTES:x}>;
+        reg-names = "registers", "memory";
         interrupts = <1 4>;
         memory-region = <&tpu_memory>;
     }};

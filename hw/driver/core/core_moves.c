@@ -88,10 +88,10 @@ static int make_room(tpu_core *core, uint32_t tiles)
     uint16_t *fifo = core->fifo;
 
     if (core->fifo_tiles && core->fifo_first)
-        memmove(fifo, fifo + core->fifo_first * size, core->fifo_tiles * size * sizeof *fifo);
+        memmove(fifo, fifo + core->fifo_first * size, (size_t)(core->fifo_tiles * size) * sizeof *fifo);
     core->fifo_first = 0;
     if (needed > core->fifo_room) {
-        fifo = needed < SIZE_MAX / (2 * size * sizeof *fifo) ? realloc(fifo, 2 * needed * size * sizeof *fifo) : 0;
+        fifo = needed < SIZE_MAX / (2 * size * sizeof *fifo) ? realloc(fifo, (size_t)(2 * needed * size) * sizeof *fifo) : 0;
         if (!fifo)
             return 0;
         core->fifo = fifo;

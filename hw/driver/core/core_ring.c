@@ -47,7 +47,7 @@ static void reduce_row(tpu_core *const *cores, uint32_t size, uint32_t segment, 
 
 static void write_rows(tpu_core *core, uint64_t place, const uint16_t *result, uint64_t rows)
 {
-    memcpy(vector_of(core, F_RESULT, place, 0), result, rows * core->n * sizeof *result);
+    memcpy(vector_of(core, F_RESULT, place, 0), result, (size_t)(rows * core->n) * sizeof *result);
 }
 
 /* Lets the cores exchange `rows` rows of each segment. Cores that asked for more do not complete. Returns 0 if the host has no
@@ -56,7 +56,7 @@ static int exchange(tpu_core *const *cores, uint32_t size, uint32_t rounds)
 {
     const uint32_t mode = fields_of(cores[0])[F_MODE], n = cores[0]->n;
     uint64_t rows = (uint64_t)rounds * fields_of(cores[0])[F_SEGMENT], row;
-    uint16_t *results = malloc(size * rows * n * sizeof *results);
+    uint16_t *results = malloc((size_t)(size * rows * n) * sizeof *results);
     uint32_t words = (uint32_t)((mode == MODE_ALL_REDUCE ? 2 : 1) * (size - 1) * rows * n / 2), rank, segment;
 
     if (!results)

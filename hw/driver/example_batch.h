@@ -1,0 +1,21 @@
+/* What the example programs of a PC and of Linux share: a batch from a folder that `tpu compile` wrote, on a core behind a port. */
+
+#ifndef EXAMPLE_BATCH_H
+#define EXAMPLE_BATCH_H
+
+#include "tpu.h"
+
+/* The four regions as the CPU sees them, and their addresses on the core's bus. */
+typedef struct example_regions {
+    unsigned char *model, *input, *output;
+    tpu_places places;
+} example_regions;
+
+/* Prints a message and ends the program. */
+void example_fail(const char *step, const char *text);
+
+/* Runs the batch, prints the class of each sample, and compares every result with results.bin. Returns the number of samples that
+   differ. `limit` is the number of looks at the status. */
+uint32_t example_batch(tpu *core, const tpu_port *port, const example_regions *regions, const char *folder, uint32_t limit);
+
+#endif
