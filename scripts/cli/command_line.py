@@ -77,6 +77,15 @@ ShapeOption = Annotated[
 ]
 
 
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse a model that the core cannot run alone. Default: the host computes the nodes that the core lacks.",
+    ),
+]
+
+
 class WeightsName(StrEnum):
     MXFP8 = "mxfp8"
     MXFP6 = "mxfp6"

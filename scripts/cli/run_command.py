@@ -43,13 +43,18 @@ def run(**options):
     Exits with 0 if all outputs match the golden model bit for bit, every AXI handshake obeyed the protocol, and
     sampled outputs agree with an ONNX interpreter within rounding error. The golden model is the bit-exact reference in numpy.
     """
+    from amaranth_tpu.sim.tpu import DividedModel
+
     from .run_data import choose_data
+    from .run_divided import run_divided
 
     options = RunOptions(**options)
     if options.operators:
         return _print_operators(options.as_json)
     options.check()
     model, identity = _load(options), model_object(options.model)
+    if isinstance(model, DividedModel):
+        return run_divided(model, identity, options)
     if options.explain:
         return _explain(model, identity, options)
     check_outputs(
@@ -89,7 +94,8 @@ def _load(options):
 
     if not options.board:
         options.core.config()  # report an invalid core before reading the model
-    model = tpu.load(options.model, options.probabilities, options.effort.value, parse_shapes(options.shape), options.weights)
+    shapes = parse_shapes(options.shape)
+    model = tpu.load(options.model, options.probabilities, options.effort.value, shapes, options.weights, options.strict)
     model.check_programs = not options.no_check
     return model
 
@@ -234,7 +240,6 @@ def _figures(place, chosen, done, options):
         "accuracy": accuracy,
         "mismatched_bits": result.mismatched_bits,
         "outputs": list(done.outputs),
-        "not_computed": list(done.network.origin.not_computed),
         "against_model": asdict(compared),
         "cycles": result.cycles,
         "busy": result.busy,

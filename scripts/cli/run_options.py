@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .cells_option import CellKind, cells_option, check_cells_option
-from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption, WeightsOption
+from .command_line import Effort, EffortOption, Json, NoCheck, ShapeOption, Strict, WeightsOption
 from .core_options import CoreChoice
 from .memory_option import DEFAULT_MEMORY, host_of, memory_option, pauses_option
 from .spread_options import Scheduler, Workers, check_spread
@@ -184,6 +184,7 @@ class RunOptions:
     ] = False
     effort: EffortOption = Effort.BEST
     no_check: NoCheck = False
+    strict: Strict = False
     as_json: Json = False
 
     def check(self):

@@ -86,8 +86,6 @@ def _fault(path, drawn, seed, sizes, best, done):
     found = {output.name: output.of(results) for output in network.origin.outputs}
     if samples.alone:
         found = {name: values[0] for name, values in found.items()}
-    if network.origin.host_part:
-        return f"left to the host: {network.origin.host_part}"
     fault = first_deviation(drawn.model, drawn.feeds, found)
     if fault:
         return fault

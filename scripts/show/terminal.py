@@ -12,7 +12,18 @@ from amaranth_tpu.sim.data.time_left import TimeLeft
 
 from .terminal_tables import figure_table, print_table
 
-__all__ = ["compiling", "lines", "plain", "progress_bar", "spinner", "show_bundle", "show_cycles", "show_run", "show_synthesis"]
+__all__ = [
+    "compiling",
+    "lines",
+    "plain",
+    "progress_bar",
+    "spinner",
+    "show_bundle",
+    "show_comparison",
+    "show_cycles",
+    "show_run",
+    "show_synthesis",
+]
 
 
 _PATIENCE = 2  # seconds
@@ -157,10 +168,7 @@ def show_run(console, figures):
     if figures["mismatched_bits"] is not None:
         colour = "red" if figures["mismatched_bits"] else "green"
         table.add_row("against the golden model", f"[{colour}]{figures['mismatched_bits']:,} bits different[/]")
-    if figures["not_computed"]:
-        table.add_row("outputs", plain(", ".join(figures["outputs"])))
-        table.add_row("left to the host", f"[yellow]{plain(', '.join(figures['not_computed']))}[/]")
-    _show_comparison(table, figures["against_model"])
+    show_comparison(table, figures["against_model"])
     if figures["cycles"] is not None:
         table.add_row("cycles", f"{figures['cycles']:,}")
         table.add_row("utilisation", f"{figures['utilisation']:.2%}")
@@ -192,7 +200,7 @@ def show_run(console, figures):
         show_cycles(console, figures)
 
 
-def _show_comparison(table, found):
+def show_comparison(table, found):
     """Adds rows to a table: the comparison with ONNX interpreters, as in the `--json` output."""
     if found["reason"]:
         table.add_row("against the model", f"[yellow]not compared:[/] {plain(found['reason'])}")
@@ -237,7 +245,7 @@ def show_bundle(console, figures):
         table.add_row("left to the host", figures["left_to_host"])
     table.add_row("predicted cycles", f"{figures['predicted_cycles']:,}")
     table.add_row("test vectors", plain(figures["data"]))
-    _show_comparison(table, figures["against_model"])
+    show_comparison(table, figures["against_model"])
     for name, size in figures["files"].items():
         table.add_row(name, f"{size:,} bytes")
     print_table(console, table)

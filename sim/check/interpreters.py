@@ -64,7 +64,8 @@ def _as_refusal(title):
 
 
 def _model(path, names):
-    model = sort_nodes(onnx.load(path))
+    model = onnx.ModelProto()
+    model.CopyFrom(sort_nodes(path if isinstance(path, onnx.ModelProto) else onnx.load(path)))
     outputs = {entry.name: entry for entry in model.graph.output}
     del model.graph.output[:]
     model.graph.output.extend(outputs.get(name) or onnx.ValueInfoProto(name=name) for name in names)
@@ -72,8 +73,8 @@ def _model(path, names):
 
 
 def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=False):
-    """Returns a session of onnxruntime that computes the named tensors of a model. Raises InterpreterError if onnxruntime is not
-    installed or rejects the model.
+    """Returns a session of onnxruntime that computes the named tensors of a model, a file or an `onnx.ModelProto`. Raises
+    InterpreterError if onnxruntime is not installed or rejects the model.
 
     Parameters
     ----------

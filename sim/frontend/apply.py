@@ -8,10 +8,9 @@ from ..data.printable import printable, quoted
 from ..fusion.nodes import Input, Unknown
 from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
-from .host_part import LeftToHost
 from .index.values import LOWEST, SymbolicTensor, hidden, show
-from .messages import inline, unsupported
-from .operators import attention, choices, dense, joins, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
+from .messages import inline, of_host, unsupported
+from .operators import attention, dense, joins, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
 from .operators.comparisons import compared
 from .operators.expressions import recognise, recognise_slopes, unknown
 from .operators.masks import added_masks, truth_values
@@ -131,7 +130,7 @@ def _apply(step):
     known = OPERATORS.get(step.operator)
     if any(isinstance(value, SymbolicTensor) and value.label for value in step.arguments):
         if known is None or not known.keeps_labels and known.handler is not _label:
-            raise LeftToHost(step.node)
+            raise of_host(step.node, "computes with a class number or name")
     if known is None:
         raise unsupported(step.node)
     if known.group != CONSTANTS:
@@ -224,7 +223,7 @@ def _label(step, tensor):
     if axis == tensor.batch:
         raise ModelError(f"{step.title}: is along axis {axis} of {show(tensor)}, the batch; a sample may only depend on itself")
     if tensor.dims[axis] != tensor.size or step.attributes.get("select_last_index", 0) or tensor.label:
-        raise LeftToHost(step.node)
+        raise of_host(step.node, "is along one of several axes, selects the last index, or follows another ArgMax")
     dims, batch, keep = tensor.dims, tensor.batch, step.attributes.get("keepdims", 1)
     if not keep and batch is not None:
         batch -= axis < batch

@@ -24,7 +24,8 @@ def reads_of(node):
 
 
 def _made(graph):
-    return {name for node in graph.node for name in node.output if name} | {tensor.name for tensor in graph.initializer}
+    made = {name for node in graph.node for name in node.output if name}
+    return made | {one.name for one in (*graph.initializer, *graph.input)}
 
 
 def chosen_branch(node, condition, opsets):

@@ -13,7 +13,7 @@ from ..ir.model_ends import ModelInput
 from .index.relayout import APART
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
-__all__ = ["NO_BATCH", "Inputs", "read_inputs"]
+__all__ = ["NO_BATCH", "Inputs", "check_sizes", "read_inputs"]
 
 NO_BATCH = 0
 
@@ -41,12 +41,7 @@ def read_inputs(graph, initializers, layouts, samples):
         samples = NO_BATCH
     alone = samples == NO_BATCH
     shapes = [tuple(dims if alone else dims[1:]) for dims in found]
-    for entry, shape in zip(entries, shapes):
-        if None in shape:
-            raise ModelError(
-                f"input {quoted(entry.name)} has the shape {_shown(entry)}: only the first size, the batch, "
-                f"may be open; give its sizes with --shape {_example(entry)} or `shapes`, or export the model with fixed sizes"
-            )
+    check_sizes(entries, first=0 if alone else 1)
     if sum(map(prod, shapes)) > MOST_VALUES:
         entry = entries[int(np.argmax(list(map(prod, shapes))))]
         raise ModelError(
@@ -67,6 +62,18 @@ def read_inputs(graph, initializers, layouts, samples):
         kinds = {"integer": one.element in INTEGERS, "truth": one.element == TensorProto.BOOL}
         values[one.name] = SymbolicTensor(dims, node, index, **kinds, **axis)
     return Inputs(made, values, shapes[0] if len(made) == 1 else (ends[-1],), samples, **facts)
+
+
+def check_sizes(entries, first=1):
+    """Raises an error that names all inputs with an open size at an axis from `first` on."""
+    found = [entry for entry in entries if any(dim.dim_value < 1 for dim in entry.type.tensor_type.shape.dim[first:])]
+    if found:
+        several, options = len(found) > 1, " ".join(f"--shape {_example(entry)}" for entry in found)
+        named = ", ".join(f"{quoted(entry.name)} has the shape {_shown(entry)}" for entry in found)
+        raise ModelError(
+            f"input{'s' * several} {named}: only the first size, the batch, may be open; give {'all' if several else 'its'} "
+            f"sizes with {options} or `shapes`, or export the model with fixed sizes"
+        )
 
 
 def _nodes(inputs, layouts):

@@ -4,7 +4,7 @@ from ..data.printable import printable, quoted
 from ..ir.errors import ModelError
 from .registry import ONNX
 
-__all__ = ["first_output", "inline", "title", "unsupported"]
+__all__ = ["first_output", "inline", "of_host", "title", "unsupported"]
 
 
 def inline(text, limit=300):
@@ -25,6 +25,11 @@ def title(node):
     made = first_output(node)
     name = quoted(node.name) if node.name else f"(unnamed, makes {quoted(made)})" if made else "(unnamed)"
     return f"operator {printable(operator, 80)}, node {name}"
+
+
+def of_host(node, why):
+    """Returns the error about an operator that the host computes. `why` completes the sentence that begins with the node."""
+    return ModelError(f"{title(node)}: {why}, which only the host computes; leave out --strict, or cut the model before it")
 
 
 def unsupported(node, why="is not supported"):

@@ -7,8 +7,8 @@ rounded to bfloat16 (:mod:`sim.fusion.rounding`). An operator that cannot be a s
 :class:`sim.ir.errors.ModelError` that names the operator and the node.
 """
 
-import logging
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
@@ -29,14 +29,13 @@ from .branches import chosen_branch, reads_of
 from .constant_sizes import Room
 from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
-from .host_part import MAY_BE_LEFT, LeftToHost, describe, nodes_from
 from .index.narrow import in_narrower
 from .index.relayout import Relayout
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import everything
 from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
-from .messages import inline, title, unsupported
+from .messages import first_output, inline, title, unsupported
 from .operators.concatenation import stacked, together
 from .operators.expressions import limited_proofs
 from .order import sort_nodes
@@ -47,7 +46,7 @@ from .validity.nodes import check_nodes
 from .validity.ranges import check_ranges
 from .wrapped_indices import without_wrapping
 
-__all__ = ["read_model", "read_network"]
+__all__ = ["checked_model", "model_of", "read_model", "read_network", "refusal_of_operator"]
 
 #: Operators of dynamic quantisation, whose scales depend on the values of each run.
 _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
@@ -56,6 +55,11 @@ _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 def read_network(path, keep_softmax=False, shapes=None):
     """Reads a file and returns its :class:`sim.ir.graph.Graph`, as :func:`sim.frontend.load.load_network` does."""
+    return read_model(model_of(path), path, keep_softmax, shapes)
+
+
+def model_of(path):
+    """Returns the `onnx.ModelProto` in a file."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -63,33 +67,48 @@ def read_network(path, keep_softmax=False, shapes=None):
     if (other := other_format(path, content)) is not None:
         raise ModelError(f"{printable(path)}: {other}")
     try:
-        model = onnx.ModelProto.FromString(content)
+        return onnx.ModelProto.FromString(content)
     except DecodeError:
         raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
-    return read_model(model, path, keep_softmax, shapes)
 
 
 def read_model(model, path, keep_softmax=False, shapes=None):
     """Reads an `onnx.ModelProto` in memory and returns its :class:`sim.ir.graph.Graph`. `path` is its name in messages, and
     locates its external files. For `shapes`, see :func:`sim.frontend.load.load_network`."""
-    try:
-        if not model.HasField("graph") or not model.graph.node:
-            raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
-        check_text(model)
-        opsets = check_header(model)
-        if model.functions:
-            model = without_functions(model)
-        check_names(model.graph, opsets)
-        if shapes:
-            model = with_shapes(model, shapes)
-        model = sort_nodes(model)
-        _check_operators(model.graph)
-        check_nodes(model.graph, opsets)
-        model = without_wrapping(model)
+    with _named(path):
+        model = without_wrapping(checked_model(model, shapes, _check_operators))
         with np.errstate(all="ignore"):
             return _network(model, path, keep_softmax, shapes or {})
+
+
+@contextmanager
+def _named(path):
+    """Adds the name of the file to errors."""
+    try:
+        yield
     except ModelError as error:
-        raise ModelError(inline(f"{path}: {error}", 600)) from None
+        named = ModelError(inline(f"{path}: {error}", 600))
+        named.value = error.value
+        raise named from None
+
+
+def checked_model(model, shapes=None, check_operators=lambda graph: None):
+    """Returns a model in the form that the reader evaluates: without local functions, with its nodes in topological order, and
+    with the shapes that the user gave. Raises ModelError if it breaks a rule of ONNX. `check_operators` is called before nodes
+    are checked, and may raise, too."""
+    if not model.HasField("graph") or not model.graph.node:
+        raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
+    check_text(model)
+    opsets = check_header(model)
+    if model.functions:
+        model = without_functions(model)
+    check_names(model.graph, opsets)
+    if shapes:
+        model = with_shapes(model, shapes)
+    model = sort_nodes(model)
+    check_operators(model.graph)
+    check_nodes(model.graph, opsets)
+    return model
 
 
 def _network(model, path, keep_softmax, shapes):
@@ -115,11 +134,7 @@ def _network(model, path, keep_softmax, shapes):
         ends=ends,
         order=order,
         fixed=shapes,
-        host_part=reader.host_part,
-        not_computed=reader.not_computed,
     )
-    if reader.host_part:
-        logging.getLogger(__name__).warning("%s: %s", printable(path), reader.host_part)
     shape = reader.inputs.shape
     facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}
     return as_graph(printable(path.stem), ends, order, **facts)
@@ -183,27 +198,32 @@ def _read(model, folder, keep_softmax):
 
 def _check_operators(graph):
     """Raises an error if the graph has an operator that is not supported for any input. The message names the first such node,
-    in the order of the file, on which an output depends. Operators after the network's possible ends are not checked."""
+    in the order of the file, on which an output depends."""
     needed = {entry.name for entry in graph.output}
     wanted = []
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             needed.update(reads_of(node))
             wanted.append(node)
-    after = {id(node) for node in nodes_from(wanted, [node for node in wanted if node.op_type in MAY_BE_LEFT])}
-    _check_operators_of(node for node in reversed(wanted) if id(node) not in after)
+    _check_operators_of(reversed(wanted))
 
 
 def _check_operators_of(nodes):
-    for node in nodes:
-        known = OPERATORS.get(node.op_type)
-        if known and known.domain == ("" if node.domain in ONNX else node.domain):
-            continue
-        if node.op_type in _QUANTISED:
-            raise ModelError(f"{title(node)}: is dynamic quantisation; use the model in float32 from before the quantisation")
-        if node.domain not in ONNX:
-            raise unsupported(node, f"the domain {quoted(node.domain)} is not supported")
-        raise unsupported(node)
+    error = next(filter(None, map(refusal_of_operator, nodes)), None)
+    if error is not None:
+        raise error
+
+
+def refusal_of_operator(node):
+    """Returns the error about a node whose operator is not supported for any input, or None."""
+    known = OPERATORS.get(node.op_type)
+    if known and known.domain == ("" if node.domain in ONNX else node.domain):
+        return None
+    if node.op_type in _QUANTISED:
+        return ModelError(f"{title(node)}: is dynamic quantisation; use the model in float32 from before the quantisation")
+    if node.domain not in ONNX:
+        return unsupported(node, f"the domain {quoted(node.domain)} is not supported")
+    return unsupported(node)
 
 
 class _Reader:
@@ -231,12 +251,7 @@ class _Reader:
         self.shapes, self.labels = {}, {}  # output -> its shape (dims, batch, bare); output -> its kind of label, or ""
         self.left_out = {}  # output -> the function that is left to the host
         self.places = {}  # output -> its slice of the results
-        self.nodes = list(self.graph.node)  # with the nodes of chosen branches
         self.outputs = [entry.name for entry in self.graph.output]
-        self.host_part, self.not_computed = (
-            "",
-            (),
-        )  # a sentence about the nodes that are left to the host; outputs that they compute
         self.producers = {}
         for node in self.graph.node:
             for name in filter(None, node.output):
@@ -282,30 +297,8 @@ class _Reader:
         return first, any(softmax for _, softmax in results)
 
     def _tensors(self):
-        """Evaluates the outputs. Returns a list of pairs of a name and its SymbolicTensor. If the model ends on the host, the
-        operands of the host's part become outputs in place of its results."""
-        ends, left = [], []
-        while True:
-            found, more = {}, len(ends)
-            for name in self.outputs:
-                try:
-                    found[name] = self._evaluate(name)
-                except LeftToHost as end:
-                    ends.append(end.node)
-            if len(ends) == more:
-                break
-            left = nodes_from(self.nodes, ends)
-            made = {name for node in left for name in node.output}
-            kept = [entry.name for entry in self.graph.output if entry.name not in made]
-            operands = [name for node in left for name in sorted(reads_of(node) - made)]
-            self.outputs = list(dict.fromkeys([*kept, *operands]))
-        if left:  # the host has the inputs and the constants
-            computed = [n for n in operands if isinstance(found[n], SymbolicTensor) and not isinstance(found[n].source, Input)]
-            if not computed:
-                raise ModelError(f"{title(ends[0])}: belongs to the host, and the core has nothing to compute before it")
-            self.outputs = list(dict.fromkeys([*kept, *computed]))
-            self.not_computed = tuple(entry.name for entry in self.graph.output if entry.name in made)
-            self.host_part = describe(ends[0], left, list(dict.fromkeys(computed)), self.not_computed)
+        """Evaluates the outputs. Returns a list of pairs of a name and its SymbolicTensor."""
+        found = {name: self._evaluate(name) for name in self.outputs}
         for name in self.outputs:
             if not isinstance(found[name], SymbolicTensor):
                 raise ModelError(f"output {quoted(name)} does not depend on the input")
@@ -376,7 +369,6 @@ class _Reader:
         _check_operators_of(nodes)
         self.initializers.update((tensor.name, tensor) for tensor in initializers)
         self.users.update(name for one in nodes for name in reads_of(one))
-        self.nodes += nodes
         for one in nodes:
             self.producers.update((name, one) for name in one.output if name)
 
@@ -403,7 +395,10 @@ class _Reader:
                     result = fold_open_constants(step, self.folder, self.room.left)
                 else:
                     result = fold_constants(step, self.folder, self.room.left)
-        except (ModelError, Relayout, LeftToHost):
+        except Relayout:
+            raise
+        except ModelError as error:
+            error.value = error.value or first_output(node)
             raise
         except Exception as error:  # numpy and onnx raise for mismatches that no check above finds
             raise ModelError(f"{title(node)}: cannot be computed: {inline(error)} ({type(error).__name__})") from None

@@ -31,9 +31,6 @@ class Origin:
     #: scalar inputs.
     fixed: dict
     constants: dict  # Dict of str to array. Scalar inputs of the file whose values the user gave.
-    #: A sentence about the nodes that are left to the host, or an empty text. The outputs are then the operands of these nodes.
-    host_part: str = ""
-    not_computed: tuple[str, ...] = ()  # outputs of the file that these nodes compute, so that they are not among `outputs`
 
     @property
     def input(self):
@@ -70,7 +67,7 @@ class Origin:
         return next((output for output in self.outputs if not output.label), self.outputs[0])
 
 
-def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, ends, order, fixed, host_part, not_computed):
+def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places, ends, order, fixed):
     """Returns the :class:`Origin` of a network.
 
     Parameters
@@ -87,7 +84,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         For each output name, the operator that the host applies: "", "softmax" or "log".
     places : dict
         Name of an output to its slice of the results.
-    ends, order, fixed, host_part, not_computed
+    ends, order, fixed
         Members of :class:`Origin`.
     """
     nodes = tuple(in_order(*ends))
@@ -109,7 +106,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
         for name in places
     ]
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in fixed}
-    return Origin(path, inputs, batch, tuple(outputs), nodes, ends, order, fixed, constants, host_part, not_computed)
+    return Origin(path, inputs, batch, tuple(outputs), nodes, ends, order, fixed, constants)
 
 
 def _numbers(name, producers):

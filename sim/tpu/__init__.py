@@ -58,6 +58,8 @@ from ..ir.errors import ModelError
 from ..ir.optimizers import Adam, Sgd
 from ..trainer.errors import ArgumentError, TrainingError
 from .callbacks import Checkpoint, EarlyStopping, TensorBoard
+from .divided import DividedModel
+from .divided_run import DividedRun
 from .estimate import Estimate
 from .history import History
 from .inference_run import InferenceRun, RunError
@@ -74,6 +76,8 @@ __all__ = [
     "from_keras",
     "as_torch",
     "Model",
+    "DividedModel",
+    "DividedRun",
     "Sgd",
     "Adam",
     "Checkpoint",

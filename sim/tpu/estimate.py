@@ -1,4 +1,4 @@
-"""Cost estimates of a network on a core, from the timing model. They need no simulation."""
+"""Cost estimates of networks on a core, from the timing model. They need no simulation."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,29 +46,37 @@ class Estimate:
     write_words: int
     word_bytes: int
     memory: dict
-    program: object = field(repr=False)
+    programs: tuple = field(repr=False)
 
     @cached_property
     def layers(self):
         """Returns the cost of each layer: a list of :class:`sim.compiler.report.LayerCost`. The cycles of the layers add up to
         `cycles`."""
-        return expected_layers(self.program)
+        return [layer for program in self.programs for layer in expected_layers(program)]
 
 
-def estimate_of(program):
-    """Returns the :class:`Estimate` of a :class:`sim.compiler.program.Program`."""
-    config, cycles = program.config, program.predicted_cycles
+def estimate_of(programs, config, batch):
+    """Returns the :class:`Estimate` of programs that run one after the other, a sequence of
+    :class:`sim.compiler.program.Program`."""
+
+    def size(name):
+        return sum(program.sizes[Region[name]] for program in programs)
+
+    def total(figure):
+        return sum(figure(program) for program in programs)
+
+    cycles, macs = total(lambda one: one.predicted_cycles), total(lambda one: one.useful_macs)
     return Estimate(
         n=config.n,
-        batch=program.batch,
+        batch=batch,
         cycles=cycles,
-        bound=program.bound,
-        macs=program.useful_macs,
-        utilisation=program.useful_macs / cycles / config.n**2,
-        instructions=program.instructions,
-        read_words=program.cost.read_beats,
-        write_words=program.cost.write_beats,
+        bound=total(lambda one: one.bound),
+        macs=macs,
+        utilisation=macs / max(1, cycles) / config.n**2,
+        instructions=total(lambda one: one.instructions),
+        read_words=total(lambda one: one.cost.read_beats),
+        write_words=total(lambda one: one.cost.write_beats),
         word_bytes=config.bus_bytes,
-        memory={region: program.sizes[Region[region]] for region in ("MODEL", "INPUT", "OUTPUT", "SCRATCH")},
-        program=program,
+        memory={name: size(name) for name in ("MODEL", "INPUT", "OUTPUT", "SCRATCH")},
+        programs=tuple(programs),
     )

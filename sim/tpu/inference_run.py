@@ -59,9 +59,8 @@ class InferenceRun:
 
     @property
     def output(self):
-        """Returns the output array, or `{name: array}` if the model has several outputs, or ends before outputs of its file."""
-        whole = not self.network.origin.not_computed
-        return next(iter(self.outputs.values())) if len(self.outputs) == 1 and whole else self.outputs
+        """Returns the output array, or `{name: array}` if the model has several outputs."""
+        return next(iter(self.outputs.values())) if len(self.outputs) == 1 else self.outputs
 
     @property
     def failure(self):

@@ -1,21 +1,24 @@
 """Loading of ONNX models from files and from memory."""
 
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from ..frontend.load import load_network
 from ..golden.weight_formats import FORMAT_NAMES, rounded_network
+from ..ir.errors import ModelError
 from ..models.shipped import SHIPPED
 from ..trainer.errors import ArgumentError
 from .arguments import needs_conversion
+from .divided import DividedModel
 from .model import Model
 from .temporary_file import TemporaryFile
 
 __all__ = ["load"]
 
 
-def load(model, probabilities=False, effort="best", shapes=None, weights=None):
+def load(model, probabilities=False, effort="best", shapes=None, weights=None, strict=False):
     """Loads an ONNX model.
 
     Parameters
@@ -35,9 +38,12 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None):
         Format to which the weights are rounded, once: `mxfp8`, `mxfp6`, `mxfp4` or `mxint8`. Cores with `weight_formats` store
         them so; other cores store the same values in bfloat16. Default: bfloat16.
 
+    strict : bool
+        Refuse a model that the core cannot run alone. Default: the host computes the nodes that the core lacks.
+
     Returns
     -------
-    Model
+    Model, or DividedModel for a model of which the host computes nodes
 
     Raises
     ------
@@ -57,8 +63,17 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None):
         raise ArgumentError(f"weights must be one of {', '.join(FORMAT_NAMES)}, not {weights!r}")
     if not isinstance(model, (str, Path, bytes, onnx.ModelProto)):
         raise ArgumentError(f"`model` must be a path, an onnx.ModelProto or bytes of a file, not {needs_conversion(model)}")
-    if isinstance(model, (str, Path)):
-        network = load_network(SHIPPED.get(str(model)) or Path(model), keep_softmax=probabilities, shapes=shapes)
-        return Model(rounded_network(network, weights), effort)
-    file = TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
-    return Model(rounded_network(file.load(keep_softmax=probabilities, shapes=shapes), weights), effort, file=file)
+    file = (
+        None
+        if isinstance(model, (str, Path))
+        else TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
+    )
+    path = file.path if file else SHIPPED.get(str(model)) or Path(model)
+    try:
+        network = (file.load if file else partial(load_network, path))(keep_softmax=probabilities, shapes=shapes)
+        return Model(rounded_network(network, weights), effort, file=file)
+    except ModelError as error:
+        if strict:
+            raise
+        refusal = error
+    return DividedModel(path, refusal, keep_softmax=probabilities, shapes=shapes, effort=effort, weights=weights, file=file)

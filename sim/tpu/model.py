@@ -67,13 +67,7 @@ class Model(TrainableModel):
 
     def __repr__(self):
         ends = (", ".join(f"{value.name} {value.shape}" for value in values) for values in (self.inputs, self.outputs))
-        lacks = f", without {', '.join(self.not_computed)}" if self.not_computed else ""
-        return f"<Model {self.network.name}: {' -> '.join(ends)}{lacks}>"
-
-    @property
-    def not_computed(self):
-        """Returns the names of the file's outputs that are left to the host, as a tuple. It is usually empty."""
-        return self.network.origin.not_computed
+        return f"<Model {self.network.name}: {' -> '.join(ends)}>"
 
     @property
     def layers(self):
@@ -179,10 +173,6 @@ class Model(TrainableModel):
         """Computes the outputs of the model: an array, or a dict of arrays by name if there are several outputs. Arrays are
         float32, or int64 for class numbers, and have ONNX's shape for this number of samples.
 
-        A model that ends before operators of the host, such as TopK, has the operands of these operators as its outputs. The
-        result is then always a dict, because no array in it is the file's own output. :attr:`not_computed` has the names of
-        the file's outputs that it lacks.
-
         The first call on each backend also compares a few samples with an ONNX interpreter, like `tpu run` and :meth:`compare`.
         Later calls skip this comparison. It is also skipped if no interpreter can execute the model.
 
@@ -266,7 +256,8 @@ class Model(TrainableModel):
         >>> estimate.macs, estimate.cycles == sum(layer.cycles for layer in estimate.layers)
         (406528, True)
         """
-        return estimate_of(self._compile(self.network, config_of(core), batch, check=False).with_host(host_of(memory)))
+        config = config_of(core)
+        return estimate_of([self._compile(self.network, config, batch, check=False).with_host(host_of(memory))], config, batch)
 
     @also_named("batch", "batch_size")
     def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):

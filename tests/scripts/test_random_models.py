@@ -66,9 +66,6 @@ def test_block_is_accepted(rng, tmp_path, name):
 #: Supported operators that no block draws, with the reason.
 LEFT_OUT = {
     "Upsample": "not in opsets of today",
-    "ArgMin": "left to the host, as TopK and NonMaxSuppression are",
-    "TopK": "left to the host",
-    "NonMaxSuppression": "left to the host",
     "ZipMap": "gives maps, not tensors",
     "ArrayFeatureExtractor": "gives names of classes",
     "IsNaN": "only after a Softmax whose mask hides a row; see test_operator_programs.py",

@@ -6,10 +6,10 @@ import numpy as np
 
 from ...fusion.nodes import Affine, Linear, identity
 from ...ir.errors import ModelError
-from ..host_part import LeftToHost
 from ..index.narrow import narrowed
 from ..index.values import STAND_IN, hidden, revealed, show
 from ..index.views import arranged, arrangement, everything, positions_in_order
+from ..messages import of_host
 from ..registry import FINAL, operator
 from .concatenation import concat
 from .elementwise import affine
@@ -60,7 +60,7 @@ def softmax(step, tensor, kind=None):
         sliced = _sliced_shares(step, tensor, mask, axis)
         return sliced or _shares(step, _masked(step, _arranged(step, tensor, axis), mask), kind)
     if step.operator == "LogSoftmax":
-        raise LeftToHost(step.node)
+        raise of_host(step.node, "is along one of several axes")
     raise ModelError(
         f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
         f"{show(tensor)}, its axis {axis}"

@@ -1,0 +1,234 @@
+"""The division of a model into parts that the core runs, and nodes that the host computes between them.
+
+The core gets the largest sets of nodes that the reader accepts as models of their own. A set of nodes is convex: no path between
+two of its nodes leaves it. So the parts can run one after the other.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx import helper
+
+from ..data.printable import printable
+from ..ir.errors import ModelError
+from .branches import reads_of
+from .index.values import FLOATS, INTEGERS
+from .messages import inline, title
+from .multiplications import multiplications
+from .reader import read_model, refusal_of_operator
+from .registry import ONNX
+
+__all__ = ["Part", "divide", "nodes_model"]
+
+_IDLE = "has no multiplications around it, so the core would only move its data"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Nodes that the core or the host computes together."""
+
+    nodes: list  # in topological order
+    inputs: tuple  # names of the values that it reads, other than constants
+    outputs: tuple  # names of its results that other parts, or the user, read
+    multiplications: int
+    network: object = None  # sim.ir.graph.Graph, or None if the host computes the part
+    #: {title of a node: the reason why the core does not compute it}. Empty for a part of the core.
+    why: dict = field(default_factory=dict)
+
+
+def divide(graph, keep_softmax=False):
+    """Divides a :class:`.StaticGraph`. Returns its parts in an order in which they can run, as a list of :class:`Part`."""
+    nodes = [node for node in graph.nodes if not graph.constant.issuperset(filter(None, node.output))]
+    return _Division(graph, nodes, keep_softmax).parts()
+
+
+def nodes_model(graph, nodes, inputs, outputs):
+    """Returns an `onnx.ModelProto` of some nodes of a :class:`.StaticGraph`, with the constants that they read."""
+    makers = {name: node for node in graph.nodes for name in node.output if name in graph.constant}
+    wanted, stack, constants = {}, [name for node in nodes for name in reads_of(node)] + list(outputs), {}
+    while stack:
+        name = stack.pop()
+        if name in constants or name not in graph.constant:
+            continue
+        constants[name] = graph.initializers.get(name)
+        if name in makers:
+            wanted[id(makers[name])] = makers[name]
+            stack += reads_of(makers[name])
+    kept = [node for node in graph.nodes if id(node) in wanted] + list(nodes)
+    entries = [[_entry(graph, name) for name in names] for names in (inputs, outputs)]
+    stored = [tensor for _, tensor in sorted(constants.items()) if tensor is not None]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
+    made = helper.make_graph(kept, "part", *entries, stored)
+    return helper.make_model(made, opset_imports=opsets, ir_version=graph.ir_version)
+
+
+def _entry(graph, name):
+    kind, shape = graph.kinds.get(name, (0, None))
+    return helper.make_tensor_value_info(name, kind, shape) if kind else helper.make_empty_tensor_value_info(name)
+
+
+class _Division:
+    """One division of a graph. Nodes are numbers, in topological order."""
+
+    def __init__(self, graph, nodes, keep_softmax):
+        self.graph, self.nodes, self.keep_softmax = graph, nodes, keep_softmax
+        self.reads = [sorted(reads_of(node) - graph.constant) for node in nodes]
+        self.maker = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+        self.readers = {}
+        for number, names in enumerate(self.reads):
+            for name in names:
+                self.readers.setdefault(name, []).append(number)
+        self.work = [multiplications(graph, node) for node in nodes]
+        self.why = {number: why for number, node in enumerate(nodes) if (why := self._never(node))}
+        self.accepted = []  # (numbers, network)
+
+    def parts(self):
+        stack = self._convex(range(len(self.nodes)))
+        while stack:
+            numbers = stack.pop()
+            if not any(self.work[number] for number in numbers):
+                self.why.update(dict.fromkeys(numbers, _IDLE))
+                continue
+            try:
+                self.accepted.append((numbers, self._read(numbers)))
+            except ModelError as error:
+                stack += self._without(numbers, error)
+        return self._ordered()
+
+    # Parts of the core
+
+    def _never(self, node):
+        """Returns the reason why the core never computes a node, whatever is around it, or an empty text."""
+        error = refusal_of_operator(node)
+        if error is not None:
+            return _reason(error, node)
+        for name in (*reads_of(node), *filter(None, node.output)):
+            kind, shape = self.graph.kinds.get(name, (0, None))
+            if kind not in (*FLOATS, *INTEGERS) and not (node.domain not in ONNX and name in self.graph.constant):
+                return f"{name!r} is not a tensor of numbers"
+            if shape is None:
+                return f"the shape of {printable(name, 80)!r} depends on data"
+            if 0 in shape and name not in self.graph.constant:
+                return f"{printable(name, 80)!r} is empty"
+        return ""
+
+    def _convex(self, numbers):
+        """Divides a convex set of nodes into convex sets without nodes of the host. Returns lists of numbers."""
+        level, inside = {}, set(numbers)
+        for number in numbers:
+            host = number in self.why
+            before = [self.maker[name] for name in self.reads[number] if self.maker.get(name) in inside]
+            level[number] = max((level[one] + ((one in self.why) != host) for one in before), default=int(host))
+        groups = _Groups()
+        for number in numbers:
+            if number not in self.why:
+                groups.join(("node", number), *((level[number], name) for name in self._values(number)))
+        found = {}
+        for number in numbers:
+            if number not in self.why:
+                found.setdefault((level[number], groups.of(("node", number))), []).append(number)
+        return list(found.values())
+
+    def _values(self, number):
+        return (*self.reads[number], *filter(None, self.nodes[number].output))
+
+    def _ends(self, numbers):
+        """Returns the names of the inputs and of the outputs of a set of nodes."""
+        inside = set(numbers)
+        inputs = dict.fromkeys(name for one in numbers for name in self.reads[one] if self.maker.get(name) not in inside)
+        wanted = set(self.graph.outputs)
+        outputs = [
+            name
+            for one in numbers
+            for name in self.nodes[one].output
+            if name and (name in wanted or any(reader not in inside for reader in self.readers.get(name, ())))
+        ]
+        return tuple(inputs), tuple(outputs)
+
+    def _read(self, numbers):
+        inputs, outputs = self._ends(numbers)
+        model = nodes_model(self.graph, [self.nodes[one] for one in numbers], inputs, outputs)
+        return read_model(model, Path("part"), self.keep_softmax)
+
+    def _without(self, numbers, error):
+        """Leaves nodes that the reader refused to the host. Returns the rest as convex sets. If the error names no node,
+        the set is halved."""
+        text = str(error).partition(": ")[2]
+        makers = {name: one for one in numbers for name in self.nodes[one].output if name}
+        refused = makers.get(getattr(error, "value", None))
+        if refused is None:
+            refused = next((one for one in numbers if text.startswith(title(self.nodes[one]))), None)
+        if refused is None and len(numbers) > 1:
+            half = len(numbers) // 2
+            return [part for some in (numbers[:half], numbers[half:]) for part in self._convex(some)]
+        refused = numbers[0] if refused is None else refused
+        self.why[refused] = _reason(error, self.nodes[refused])
+        return self._convex(numbers)
+
+    # The order of all parts
+
+    def _ordered(self):
+        """Returns all parts in an order in which they can run. Nodes of the host that follow each other are one part."""
+        unit = {number: number for number in range(len(self.nodes))}
+        core = {}
+        for numbers, network in self.accepted:
+            core[numbers[0]] = numbers, network
+            unit.update(dict.fromkeys(numbers, numbers[0]))
+        needs = {one: set() for one in unit.values()}
+        users = {one: set() for one in unit.values()}
+        for number, names in enumerate(self.reads):
+            for name in names:
+                other = unit[self.maker[name]] if name in self.maker else unit[number]
+                if other != unit[number]:
+                    needs[unit[number]].add(other)
+                    users[other].add(unit[number])
+        ready = [(one in core, one) for one, needed in needs.items() if not needed]
+        heapq.heapify(ready)  # nodes of the host come first, so that there are few parts
+        parts, host = [], []
+        if fixed := tuple(name for name in self.graph.outputs if name in self.graph.constant):
+            parts.append(Part([], (), fixed, 0))
+        while ready:
+            _, one = heapq.heappop(ready)
+            if one in core:
+                parts += [self._part(host)] if host else []
+                parts.append(self._part(*core[one]))
+                host = []
+            else:
+                host.append(one)
+            for user in users[one]:
+                needs[user].discard(one)
+                if not needs[user]:
+                    heapq.heappush(ready, (user in core, user))
+        return parts + ([self._part(host)] if host else [])
+
+    def _part(self, numbers, network=None):
+        numbers = sorted(numbers)
+        why = {} if network is not None else {title(self.nodes[one]): self.why[one] for one in numbers}
+        work = sum(self.work[one] for one in numbers)
+        return Part([self.nodes[one] for one in numbers], *self._ends(numbers), work, network, why)
+
+
+class _Groups:
+    """Disjoint groups of things, which grow together."""
+
+    def __init__(self):
+        self._parent = {}
+
+    def of(self, thing):
+        self._parent.setdefault(thing, thing)
+        while self._parent[thing] != thing:
+            self._parent[thing] = self._parent[self._parent[thing]]
+            thing = self._parent[thing]
+        return thing
+
+    def join(self, first, *others):
+        for other in others:
+            self._parent[self.of(other)] = self.of(first)
+
+
+def _reason(error, node):
+    """Returns the cause in a refusal, without the node and the remedy."""
+    text = str(error)
+    text = text.partition(f"{title(node)}: ")[2] or text
+    return inline(text.partition("; ")[0], 160)
