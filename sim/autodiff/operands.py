@@ -18,6 +18,8 @@ def source_term(step, term, gradient):
     """Returns the term of the gradient of a term's source: a convolution over the gradient of the sums by the mirrored kernel.
     The stride of one is the distance of positions in the other."""
     tensor = step.tensors[gradient]
+    if term.copies:
+        return replace(term, source=gradient, copies=tuple(one.reversed for one in term.copies))
     if step.is_diagonal(term, tensor.shape):
         return replace(term, source=gradient)
     padding = tuple((k - 1) * apart - before for k, apart, before in zip(term.kernel, term.dilation, term.padding))

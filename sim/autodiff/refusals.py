@@ -11,6 +11,7 @@ from ..ir.found_norms import norms_in
 from ..ir.losses import Loss
 from ..ir.reshapes import without_reshapes
 from ..ir.stage import NOWHERE, span
+from ..ir.strided_copies import places_of
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
@@ -33,6 +34,10 @@ REFUSALS = {
     "position": (
         "a vector that is repeated at all positions",
         "reads one position for all of its results, which can't be trained",
+    ),
+    "copies": (
+        "Gather, Expand and others that use values several times between layers",
+        "copies values to several places, which can't be trained",
     ),
     "windows": (
         f"MaxPool of {NOWHERE} positions or more",
@@ -82,10 +87,17 @@ def check_trainable(graph, loss):
             raise refusal(stage, "parts")
         if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise refusal(stage, "function", stage.function.name)
+        if any(term.copies and not _is_injective(graph, stage, term) for term in stage.terms):
+            raise refusal(stage, "copies")
         if any(0 in term.stride for term in stage.terms):
             raise refusal(stage, "position")
         _check_pool(stage)
     _check_end(graph, last, loss)
+
+
+def _is_injective(graph, stage, term):
+    index = places_of(term.copies, prod(graph.tensors[stage.output].shape))
+    return np.bincount(index[index >= 0]).max(initial=0) < 2
 
 
 def _check_parts(graph, stage):

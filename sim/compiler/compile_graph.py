@@ -16,6 +16,7 @@ from ..ir.step_macs import step_macs
 from .codegen.constant_image import Constants
 from .errors import CompileError, check_unit
 from .image import code_of, program_of
+from .lowering.lane_copies import with_lanes
 from .lowering.lowering import lower, with_products_apart
 from .lowering.update_lanes import use_update_lanes
 from .network_memory import NetworkMemory
@@ -165,7 +166,8 @@ class _Variant:
 def lowered_step(step, config, batch):
     """Returns the :class:`.Lowered` of a step or a network."""
     made = widen_factors(with_products_apart(step), config, batch)
-    lowered = lower(stacked(fold(made, config.n)), config.n, batch, step)
+    folded = stacked(fold(with_lanes(made, config.n), config.n))
+    lowered = lower(folded, config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)
     return lowered

@@ -55,6 +55,9 @@ class LayerCost:
 def _kind(stage, channels):
     parts = []
     for term in stage.terms:
+        if term.copies:
+            parts.append("copy")
+            continue
         size = "x".join(map(str, term.kernel))
         identity = term.kernel == (1, 1) and term.groups == channels
         name = (

@@ -64,7 +64,7 @@ def _matrix(graph, writers, name, source):
         return None
     for term in stage.terms:
         kernel, before = graph.kernel(term), _matrix(graph, writers, term.source, source)
-        if kernel is None or before is None or (term.kernel, term.stride) != ((1, 1), (1, 1)) or not term.fixed:
+        if kernel is None or before is None or term.copies or (term.kernel, term.stride) != ((1, 1), (1, 1)) or not term.fixed:
             return None
         weights = kernel[0, 0].astype(np.float64)
         if term.groups == graph.tensors[name].channels > 1:

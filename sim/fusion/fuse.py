@@ -11,14 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from ..functions.functions import NONE, RELU, Function
-from ..ir.bias_rows import regions
+from ..ir.bias_rows import rectangles, regions
 from ..ir.errors import ModelError
 from ..ir.stage import span
 from .merging import check_cancellation, drowns, folded_after, folded_sum, gentle, keeps_range, together
-from .nodes import Affine, Linear, SumRegion, Tap, Unknown
+from .nodes import Affine, Constant, Copy, Linear, SumRegion, Tap, Unknown, identity
 
 __all__ = ["fuse", "in_order"]
 
+_MOST_PARTS = 8  # of a scale that differs from position to position, with a stage each
 
 _WRITTEN = "write it with functions of `tpu run --operators`, or cut the model before it"
 
@@ -119,7 +120,10 @@ class _Fusion:
         if isinstance(node, Linear) and node.softmax in ("log", "all"):
             kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
             raise ModelError(f"{node.title}: nothing may come after {kind}, which the host computes; let the model end with it")
-        result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
+        if isinstance(node, Copy):
+            result = replace(node, sources=tuple(map(self.settled, node.sources)))
+        else:
+            result = self._affine(node) if isinstance(node, Affine) else self._linear(node) if isinstance(node, Linear) else node
         self.made[node] = result
         self.uses[result] = self.uses[node]
         if isinstance(result, Affine):
@@ -130,7 +134,7 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        made = _with_bias_rows(result) if _same_everywhere(result.scale) else _in_regions(result)
+        made = _with_bias_rows(result) if _same_everywhere(result.scale) else _by_factors(result) or _in_regions(result)
         self.made[node], self.uses[made] = made, self.uses[result]
         return made
 
@@ -417,6 +421,16 @@ def _with_bias_rows(affine):
         bias=None if shift is None else _per_position(shift, affine.shape),
         folded=folded and replace(folded, size=_per_position(folded.size, affine.shape)),
     )
+
+
+def _by_factors(affine):
+    """Returns a scale that differs from position to position as products by a constant tensor. Returns None if parts with one
+    scale each are few, or if there is a shift."""
+    if affine.shift is not None or len(rectangles((affine.scale,))) <= _MOST_PARTS:
+        return None
+    values = np.broadcast_to(affine.scale, affine.shape)
+    factors = Constant(name=affine.name, title=affine.title, shape=affine.shape, values=values)
+    return Linear(**_common(affine), parts=(identity(affine.source),), times=factors)
 
 
 def _in_regions(affine):

@@ -11,7 +11,21 @@ import numpy as np
 from ..functions.functions import NONE, Function
 from ..ir.stage import Pool
 
-__all__ = ["ValueView", "Node", "Input", "Joint", "Unknown", "Affine", "Linear", "SumRegion", "Tap", "identity", "per_channel"]
+__all__ = [
+    "Affine",
+    "Constant",
+    "Copy",
+    "Input",
+    "Joint",
+    "Linear",
+    "Node",
+    "SumRegion",
+    "Tap",
+    "Unknown",
+    "ValueView",
+    "identity",
+    "per_channel",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +84,21 @@ class Joint(Node):
     the results of a network."""
 
     sources: tuple[Node, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Copy(Node):
+    """A copy by strides. `index` has, for each value, its number in the flattened sources, one after the other; -1: 0."""
+
+    sources: tuple[Node, ...]
+    index: np.ndarray
+
+
+@dataclass(eq=False, kw_only=True)
+class Constant(Node):
+    """Constant factors, (height, width, channels), by which the results of a node are multiplied."""
+
+    values: np.ndarray
 
 
 @dataclass(eq=False, kw_only=True)

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..ir.model_ends import ModelInput, ModelOutput, ResultShape
 from .fuse import in_order
+from .nodes import Constant
 
 __all__ = ["Origin", "make_origin"]
 
@@ -87,7 +88,7 @@ def make_origin(path, graph, *, inputs, batch, shapes, labels, left_out, places,
     ends, order, fixed
         Members of :class:`Origin`.
     """
-    nodes = tuple(in_order(*ends))
+    nodes = tuple(node for node in in_order(*ends) if not isinstance(node, Constant))
     kind = next(entry for entry in graph.input if entry.name == inputs[0].name).type.tensor_type
     if len(kind.shape.dim) == len(inputs[0].shape):
         batch = 0

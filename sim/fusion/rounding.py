@@ -1,6 +1,7 @@
 """Lowering of fused nodes to a :class:`sim.ir.graph.Graph`, with rounded weights."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from ..ir.errors import ModelError
 from ..ir.graph import Graph
 from ..ir.sample_order import Feed
 from ..ir.stage import Stage, Term
+from ..ir.strided_copies import strided_copies
 from .fuse import in_order
-from .nodes import Input
+from .nodes import Constant, Copy, Input
 
 __all__ = ["as_graph"]
 
@@ -73,7 +75,7 @@ def _terms(graph, tap, names, name, title, known):
     if tap.matrix is not None:
         return [Term(names[tap.source], names[tap.matrix], swapped=not tap.rows)]
     # Selected channels of others than its own tile leave most tiles of the weights without a choice: they need no pass.
-    sparse = tap.select is not None and tap.groups == 1
+    sparse = tap.exact and tap.groups == 1 and (tap.select is not None or 2 * np.count_nonzero(tap.weights) < tap.weights.size)
     key = tap.weights.__array_interface__["data"][0], tap.weights.shape, tap.weights.strides, tap.exact, sparse
     if key not in known:
         parts = _rounded_weights(tap, title, sparse)
@@ -140,10 +142,16 @@ def as_graph(name, ends, order, **facts):
     graph, names, taken, stage_names, known = Graph(name, **facts), {}, {}, {}, {}
     nodes, copied = in_order(*ends), 0
     for node in nodes:
-        names[node] = graph.add_tensor(_unique(printable(node.value or node.name, 80), taken), node.shape)
-    for node in nodes:
+        if isinstance(node, Constant):
+            names[node] = graph.constant(f"{node.name}.factors", _checked(node.values, node.title))
+        else:
+            names[node] = graph.add_tensor(_unique(printable(node.value or node.name, 80), taken), node.shape)
+    for node in (node for node in nodes if not isinstance(node, Constant)):
         if isinstance(node, Input):
             graph.inputs += (names[node],)
+            continue
+        if isinstance(node, Copy):
+            graph.stages.append(_copying_stage(graph, node, names, _unique(node.name, stage_names)))
             continue
         own = sum(tap.weights.size for part in node.parts for tap in part.taps if tap.select is not None)
         copied += own
@@ -162,6 +170,21 @@ def as_graph(name, ends, order, **facts):
     graph.output_order = None if np.array_equal(order, np.arange(sum(np.prod(end.shape) for end in ends))) else order
     inputs = [node for node in nodes if isinstance(node, Input)]
     return replace(graph, beside=tuple(beside), **_inputs(inputs, names, int(np.prod(graph.input_shape))))
+
+
+def _copying_stage(graph, node, names, name):
+    one, terms, first = graph.constant("one", np.ones((1, 1, 1), bfloat16)), [], 0
+    for source in node.sources:
+        size = prod(source.shape)
+        index = np.where((node.index >= first) & (node.index < first + size), node.index - first, -1)
+        copies, first = strided_copies(index), first + size
+        if copies is None:
+            raise ModelError(
+                f"{node.title}: the arrangement of its input's values has too little order; rewrite the Reshape, Transpose or "
+                "Gather before it, or cut the model before this node"
+            )
+        terms += [Term(names[source], one, copies=copies, fixed=True)] if copies else []
+    return Stage(names[node], tuple(terms), node.shape[:2], name=name, value=node.value, title=node.title)
 
 
 def _stage(graph, node, part, bias, names, name, known):

@@ -6,12 +6,14 @@ Arrays are (batch, height, width, channels); tensors that all samples share have
 import functools
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from ..autodiff.rings import segment_outputs
 from ..functions.functions import RELU
 from ..ir.stage import Pool
+from ..ir.strided_copies import places_of
 from .arithmetic import bfloat16
 from .function_tables import apply, table_of
 from .normalization import normalize
@@ -130,6 +132,13 @@ def _united(stage, parts, step, sums):
     return whole_of_segments([upper_half(part) for part in parts], channels)
 
 
+def _copied(copies, source, shape):
+    """Returns values of a source at their places in a tensor of this shape, and 0 elsewhere."""
+    index = places_of(copies, prod(shape[1:]))
+    values = np.where(index < 0, bfloat16(0), source.reshape(len(source), -1)[:, index])
+    return values.reshape(shape)
+
+
 def _broadcast(values, shape):
     return values if values.shape == shape else np.ascontiguousarray(np.broadcast_to(values, shape))
 
@@ -233,6 +242,8 @@ class _Tensors:
     def _add(self, total, term):
         source, weights = self._operand(term.source), self._operand(term.weights)
         source = _broadcast(source, (len(total), *source.shape[1:]))
+        if term.copies:
+            return self.sums.scaled(total, _copied(term.copies, source, total.shape), bfloat16(1))
         if self.step.is_diagonal(term, total.shape[1:]):
             return self.sums.scaled(total, source, weights if weights.size == 1 else _broadcast(weights, total.shape))
         if self.step.tensors[term.weights].samples:

@@ -7,25 +7,27 @@ import numpy as np
 
 from .errors import ModelError
 
-__all__ = ["moved", "regions", "split_bias_rows"]
+__all__ = ["moved", "rectangles", "regions", "split_bias_rows"]
 
 _MOST_REGIONS = 1024  # largest number of stages in place of one
 
 
 def regions(arrays, title):
-    """Returns the rectangles ((top, bottom), (left, right)) of a grid in which arrays (y, x, channel) are constant along y and x.
-
-    None stands for an array that does not limit the rectangles. Raises ModelError with the `title` of the node if there are too
-    many.
-    """
-    edges = [_edges(arrays, axis) for axis in (0, 1)]
-    found = list(product(*(zip(ends, ends[1:]) for ends in edges)))
+    """Returns the :func:`rectangles` of arrays. Raises ModelError with the `title` of the node if there are too many."""
+    found = rectangles(arrays)
     if len(found) > _MOST_REGIONS:
         raise ModelError(
             f"{title}: its constant has more than {_MOST_REGIONS} regions with different values; place it next to a dense layer, "
             "which can absorb it, or use a core with attention"
         )
     return found
+
+
+def rectangles(arrays):
+    """Returns the rectangles ((top, bottom), (left, right)) of a grid in which arrays (y, x, channel) are constant along y and x.
+    None stands for an array that does not limit them."""
+    edges = [_edges(arrays, axis) for axis in (0, 1)]
+    return list(product(*(zip(ends, ends[1:]) for ends in edges)))
 
 
 def _edges(arrays, axis):

@@ -45,7 +45,7 @@ def _scales_by_one(graph, stage):
     (term, *others), plain = stage.terms, stage.function == NONE and not (stage.softmax or stage.pool or stage.start)
     shape = graph.tensors[term.source].shape
     same = shape == (*stage.size, graph.channels(stage)) and term.groups == shape[-1] and term.kernel == term.stride == (1, 1)
-    return not others and plain and term.fixed and same and bool((graph.constants[term.weights] == 1).all())
+    return not others and plain and term.fixed and not term.copies and same and bool((graph.constants[term.weights] == 1).all())
 
 
 def _square_of(graph, writers, root, source):
@@ -66,5 +66,6 @@ def _square_of(graph, writers, root, source):
 
 
 def _is_sum(graph, term, weight, source, channels):
-    plain = term.fixed and term.kernel == (1, 1) and graph.tensors[term.weights].shape == (1, channels, 1)
+    plain = term.fixed and not term.copies and term.kernel == (1, 1)
+    plain = plain and graph.tensors[term.weights].shape == (1, channels, 1)
     return plain and term.source == source and bool((graph.constants[term.weights] == weight).all())

@@ -123,6 +123,8 @@ class Graph(SampleOrder):
         return int(sum(self._multiplications(stage, term) for term in stage.terms))
 
     def _multiplications(self, stage, term):
+        if term.copies:
+            return 0
         _, inputs, outputs = self.tensors[term.weights].shape
         each = inputs * outputs
         if term.sparse:

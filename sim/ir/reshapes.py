@@ -96,7 +96,7 @@ def _copied(graph, name, stages):
 def _is_copy(graph, stage):
     term = stage.terms[0]
     plain = not (stage.start or stage.pool or stage.softmax or stage.times) and stage.function == NONE
-    diagonal = term.fixed and term.kernel == (1, 1) and term.groups == graph.channels(stage)
+    diagonal = term.fixed and not term.copies and term.kernel == (1, 1) and term.groups == graph.channels(stage)
     return len(stage.terms) == 1 and plain and diagonal and bool((graph.constants[term.weights] == 1).all())
 
 

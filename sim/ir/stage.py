@@ -101,6 +101,9 @@ class Term:
     #: Tuple of (int, int). The first position in the line, and the number of the weights, of each vector of a line. There are
     #: kernel positions for each number of weights.
     blocks: tuple = ()
+    #: Tuple of :class:`sim.ir.strided_copies.StridedCopy`. Values of the source are copied to these places of the sums. The
+    #: weights are the number 1, and the kernel and its distances have no meaning.
+    copies: tuple = ()
     #: The weights define an operation (an average, a scale, a choice of channels), so that training does not change them.
     fixed: bool = field(default=False, compare=False)
     #: Weights of -0 are structural zeros, so that a tile with only such weights needs no pass.
@@ -110,6 +113,8 @@ class Term:
         given = _given(self, kernel=(1, 1), stride=(1, 1), dilation=(1, 1), padding=(0, 0), apart=(1, 1), groups=1, lanes=0)
         given += [f"blocks {' '.join(map(by, self.blocks))}"] if self.blocks else []
         marks = (mark if flag else "" for mark, flag in (("^T", self.transposed), ("^T", self.swapped)))
+        if self.copies:
+            return f"{self.source} by strides ({', '.join(map(str, self.copies))})"
         left, right = (name + mark for name, mark in zip((self.source, self.weights), marks))
         return f"{left} * {right}" + (f" ({', '.join(given)})" if given else "")
 

@@ -19,6 +19,14 @@ def _add_product(sums, values, weights, rows):
     return np.stack(result) + np.float32(0)
 
 
+def _add_copies(sums, values, copies):
+    """Adds values, one by one, to the sums to which they are copied by strides."""
+    for source, result, axes in copies:
+        for place in np.ndindex(*(count for count, *_ in axes)):
+            read, written = (sum(step * axis[which] for step, axis in zip(place, axes)) for which in (1, 2))
+            sums[:, result + written] += values[:, source + read].astype(np.float32)
+
+
 def convolution(graph, term):
     """Returns a term with constant weights."""
     return Convolution(graph.kernel(term), term.stride, term.dilation, term.padding, term.groups)
@@ -35,7 +43,9 @@ def run_stage(graph, stage, tensors, binary32=False):
     values = first_sums(graph, stage, len(tensors[stage.terms[0].source]))
     for term in stage.terms:
         source = tensors[term.source]
-        if term.weights in graph.constants:
+        if term.copies:
+            _add_copies(values.reshape(len(values), -1), source.reshape(len(source), -1), term.copies)
+        elif term.weights in graph.constants:
             values = add_term(values, source, convolution(graph, term))
         else:
             values = _add_product(values, source, tensors[term.weights], not term.swapped)

@@ -8,6 +8,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..timing.units import MATMUL, turnaround
 from ..tuning import FIRST_LOADS, LAST_LOADS, LAST_PART, SHORT_LOADS, SHORT_ROWS
 from .band_jobs import positions_of, write_band_job
+from .copy_jobs import add_copies
 from .results import is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .tile_runs import Tile, alike, steps_of
@@ -39,6 +40,7 @@ class SumCode:
         """Emits the instructions of one job, which computes these rows and column tiles. Yields None between its steps, and
         `PIECE` between pieces of a step."""
         self.row, self.rows, self.column, self.columns = row, rows, column, columns
+        self.each = min(rows, self.geometry.period)  # rows of a sample in the job
         if self.sums.products and self.sums.products[0].kind == "bands":
             self.biases = self._biases()
             yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
@@ -60,6 +62,8 @@ class SumCode:
                     yield from add_windows(self, product)
                 elif product.kind == "scatter":
                     scatter(self, product)
+                elif product.kind == "copied":
+                    add_copies(self, product)
                 else:
                     {"diagonal": self._diagonal, "total": self._total}[product.kind](product)
                 if product is last:
@@ -112,7 +116,7 @@ class SumCode:
             tiles = [(column + c, 0, 1) for c in range(self.columns)]
             first = emitter.bias_rows(start, [(0, column, self.columns)] if start.form == "vector" else tiles)
             return [first + c for c in range(self.columns)]
-        row, rows = (self.row, self.rows) if kind == "rows" else (0, self.geometry.period)
+        row, rows = (self.row, self.rows) if kind == "rows" else (self.row % self.geometry.period, self.each)
         first = emitter.bias_rows(start, [(column + c, row, rows) for c in range(self.columns)])
         return [first + c * rows for c in range(self.columns)]
 
@@ -131,11 +135,10 @@ class SumCode:
                 self.matmul(place, loops, first, c, start=1, bias=self.biases[c] + first, bias_rows=1)
                 continue
             assert outer == 1, "rows of transposed operands start from zeros"
-            period = self.geometry.period
-            for sample in range(0, size, period):
+            for sample in range(0, size, self.each):
                 if sample == 0:
                     emitter.bring([tile])
-                rows = (1, 0), (min(period, size - sample), inner_stride)
+                rows = (1, 0), (min(self.each, size - sample), inner_stride)
                 fields = {"start": 1, "bias": self.biases[c], "bias_rows": 1, "keep": int(sample > 0)}
                 self.matmul(place + sample * inner_stride, rows, first + sample, c, **fields)
 
@@ -184,8 +187,8 @@ class SumCode:
     def _add_inputs(self, product, chosen, column, columns):
         """Adds the products of some tiles of inputs to column tiles."""
         emitter, period = self.emitter, self.geometry.period
-        samples = range(self.row, self.row + self.rows, period) if product.own else (self.row,)
-        size = period if product.own else self.rows
+        samples = range(self.row, self.row + self.rows, self.each) if product.own else (self.row,)
+        size = self.each if product.own else self.rows
         begun, starts = self.started, self._starts(product, len(chosen))
         for first, end in zip(starts, [*starts[1:], len(chosen)]):
             inputs = chosen[first:end]
@@ -231,13 +234,13 @@ class SumCode:
         if product.lanes:
             return positions_of(self, product, inputs)
         if not product.turned:
-            return self._loaded(source, inputs, self.row, self.rows, emitter.memories.operands)
+            return self.loaded(source, inputs, self.row, self.rows, emitter.memories.operands)
         if product.own:  # the tiles of channels are rows of the sums
-            return self._loaded(source, range(source.tiles), self.row, self.rows, emitter.memories.operands, True)
+            return self.loaded(source, range(source.tiles), self.row, self.rows, emitter.memories.operands, True)
         tiles, first, count = range(self.row // self.n, -(-(self.row + self.rows) // self.n)), inputs[0] * self.n, len(inputs)
-        return self._loaded(source, tiles, first, count * self.n, emitter.memories.operands, True)
+        return self.loaded(source, tiles, first, count * self.n, emitter.memories.operands, True)
 
-    def _loaded(self, matrix, tiles, row, rows, store, turned=False):
+    def loaded(self, matrix, tiles, row, rows, store, turned=False):
         """Returns the buffer rows of tiles of a matrix. Loads those that are not on the chip, or, of transposed tiles, in
         `store`."""
         emitter, keys = self.emitter, [key_of(matrix, tile, row, rows, turned) for tile in tiles]
@@ -285,7 +288,7 @@ class SumCode:
             return
         begun = self.started
         for c in range(self.columns):
-            (place,) = self._loaded(source, [self.column + c], self.row, self.rows, emitter.memories.passing)
+            (place,) = self.loaded(source, [self.column + c], self.row, self.rows, emitter.memories.passing)
             number = 0 if weights.form == "number" else self.column + c
             tile = emitter.tile_at(weights, 0, number * n)
             if begun:

@@ -169,6 +169,8 @@ class Lowered:
         """Returns the :class:`Product` of a term."""
         step = self.step
         source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
+        if term.copies:
+            return Product("copied", self.matrix(term.source), self.matrix(term.weights, "turned"), copies=term.copies)
         is_number = term.weights not in step.parameters and _is_number(term, source, weights, (*stage.size, output.channels))
         if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
             form = "number" if weights.channels == 1 else "diagonal"
@@ -242,8 +244,14 @@ class Lowered:
         name = f"{stage.output}, {stage.result_size} at {stage.origin}"
         return whole.part(name, self.geometries[stage.result_size], stage.origin)
 
+    def _beside(self, stage, name):
+        """Returns the matrix of an operand of a stage's results. A constant has the same rows for each sample."""
+        if self.step.tensors[stage.output].samples and name in self.step.constants:
+            return self._repeated(name, stage.result_size)
+        return self.matrix(name)
+
     def result(self, stage):
-        beside = [name and self.matrix(name) for name in (stage.times, stage.select and stage.select.tensor)]
+        beside = [name and self._beside(stage, name) for name in (stage.times, stage.select and stage.select.tensor)]
         made, select = self.made(stage), stage.select
         if made.form == "samples" and any(one and one.geometry != self.geometries[stage.size] for one in beside):
             raise NotMatrices(f"{stage.output}: a factor of another size can't be compiled as matrix products")

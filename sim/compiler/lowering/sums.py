@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from ...functions.functions import NONE, RELU
 from ...ir.stage import Norm, Pool
@@ -20,7 +21,7 @@ class Product:
     #: `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
     #: `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of channels
     #: of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes` positions of
-    #: each channel of `source`, each channel by its own tiles.
+    #: each channel of `source`, each channel by its own tiles. `"copied"`: `copies` of vectors of `source`.
     kind: str
     source: Matrix | None
     weights: Matrix
@@ -30,6 +31,7 @@ class Product:
     window: Window | None = None
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
     blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.stage.Term`.
+    copies: Any = None  # a :class:`sim.compiler.lowering.lane_copies.LaneCopies`
     zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
 
     @property
@@ -50,7 +52,7 @@ class Product:
     def inputs(self):
         """Tiles of inputs that each of the sums adds."""
         geometry = self.weights.geometry
-        if self.kind in ("diagonal", "gather", "scatter"):
+        if self.kind in ("diagonal", "gather", "scatter", "copied"):
             return 1
         if self.kind == "bands" and self.window:
             return self.window.positions

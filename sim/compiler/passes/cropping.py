@@ -25,7 +25,11 @@ def _reach(graph, stages, name):
 def _is_windows(graph):
     outputs = {stage.output for stage in graph.stages}
     others = any(
-        stage.times or stage.softmax or graph.has_bias_rows(stage) or stage.is_repeated or any(map(graph.is_product, stage.terms))
+        stage.times
+        or stage.softmax
+        or graph.has_bias_rows(stage)
+        or stage.is_repeated
+        or any(term.copies or graph.is_product(term) for term in stage.terms)
         for stage in graph.stages
     )
     return len(outputs) == len(graph.stages) and not (others or graph.feeds)

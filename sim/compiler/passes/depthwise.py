@@ -156,7 +156,7 @@ def _is_pointwise(graph, stage):
     term = stage.terms[0]
     return (
         len(stage.terms) == 1
-        and not (graph.is_product(term) or term.sparse or any(term.padding))
+        and not (graph.is_product(term) or term.sparse or term.copies or any(term.padding))
         and (term.groups == 1 and term.kernel == term.stride == (1, 1))
     )
 

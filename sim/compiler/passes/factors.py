@@ -46,8 +46,9 @@ def _alone(graph, factors):
     others = {*graph.inputs, *graph.outputs, *graph.state, *graph.state.values()}
     for stage in graph.stages:
         others |= {*replace(stage, times=None if _spreads(graph, stage) else stage.times).operands}
+        copied = any(term.copies for term in stage.terms)
         fixed = {*(term.weights for term in stage.terms), *filter(None, [stage.start])} <= graph.constants.keys()
-        others |= set() if fixed and not (stage.times or stage.softmax) else {stage.output}
+        others |= set() if fixed and not (stage.times or stage.softmax or copied) else {stage.output}
     return set(factors) - others
 
 

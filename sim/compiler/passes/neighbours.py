@@ -88,7 +88,7 @@ def _foldable(graph):
     for stage in graph.stages:
         whole = stage.result_size == graph.tensors[stage.output].shape[:2] and stage.output not in found
         found[stage.output] = whole and not (stage.pool or stage.softmax or stage.times or graph.has_bias_rows(stage))
-    products = [(stage, term) for stage in graph.stages for term in stage.terms if graph.is_product(term)]
+    products = [(stage, term) for stage in graph.stages for term in stage.terms if term.copies or graph.is_product(term)]
     for stage, term in products:
         found |= dict.fromkeys((stage.output, term.source, term.weights), False)
     repeated = [(stage.output, term.source) for stage in graph.stages for term in stage.terms if 0 in term.stride]

@@ -55,6 +55,14 @@ def _unit(sums):
     return geometry.period if by_samples or lines else geometry.unit
 
 
+def _unit_within(sums):
+    """Returns the number that divides the rows of a job if jobs may have a part of a sample, though initial sums or products
+    differ from sample to sample. Returns None if they may not."""
+    has_lines = any(one.has_lines for one in sums.products) or any(one.has_own_size for one in sums.results)
+    turned = any(one.turned or one.kind == "scatter" for one in sums.products)
+    return None if has_lines or turned or sums.shape.form != "samples" else sums.shape.geometry.n
+
+
 def _image_rows(sums, rows, memories):
     """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
     layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit half of the operands'
@@ -177,7 +185,7 @@ class _Needs:
         if sums.start_rows == "one":
             yield "bias_depth", tiles if whole else columns, biases
         if sums.start_rows in ("samples", "rows"):
-            loaded = sums.shape.geometry.period if sums.start_rows == "samples" else rows
+            loaded = min(rows, sums.shape.geometry.period) if sums.start_rows == "samples" else rows
             yield "bias_depth", max(rows * columns, loaded * tiles if whole else 0), biases
 
     def fits(self, rows, columns, shares):
@@ -206,9 +214,12 @@ def plan_sum(sums, memories, most_rows=None):
     shape, unit, config, needs = sums.shape, _unit(sums), memories.config, _Needs(sums, memories)
     inputs = max((one.inputs for one in sums.products if one.kind == "matrix"), default=1)
     fits, whole, least = needs.fits, needs.whole, needs.least
-    if not (shares := needs.shares(unit)):
+    shares, whole_rows, each = needs.shares(unit), len(sums.rows), 0
+    if not shares and unit == shape.geometry.period and (part := _unit_within(sums)) and (shares := needs.shares(part)):
+        whole_rows = each = unit
+        unit = part
+    if not shares:
         raise needs.lacking(unit)
-    whole_rows = len(sums.rows)
     if memories.most_rows and not needs.has_lines:
         most_rows = min(memories.most_rows, most_rows or whole_rows)
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
@@ -224,7 +235,7 @@ def plan_sum(sums, memories, most_rows=None):
     is_kept = not is_shared() and not fits(rows, shape.tiles, shares)  # jobs of other column tiles read the same operands
     while is_kept and inputs * rows > memories.operands.size // 2 and rows >= 2 * max(LEAST_ROWS, unit):
         rows = -(-rows // (2 * unit)) * unit
-    period, each = shape.geometry.period, 0
+    period = shape.geometry.period
     if memories.phase == "samples" and period > 1:
         rows = min(rows, -(-LEAST_ROWS // period) * period)
     by_samples = memories.by_samples and period > 1 and unit == 1

@@ -12,7 +12,9 @@ import numpy as np
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from .values import limited
 
-__all__ = ["block_select", "block_product"]
+__all__ = ["block_cost", "block_product", "block_select"]
+
+_LANES = 16  # the array for which costs are estimated
 
 
 def block_select(source, places):
@@ -29,6 +31,11 @@ def block_select(source, places):
             weights[positions // width, positions % width, channels % (depth // groups), there] = 1
             return Tap(source, weights, groups=groups, exact=True)
     return None
+
+
+def block_cost(rows, weights):
+    """Returns an estimate of the cycles of a block product: each value of a row is a kernel position, and each row a block."""
+    return rows.shape[1] * -(-len(rows) * weights.shape[1] // _LANES) * _LANES
 
 
 def block_product(step, tensor, weights, exact=False):

@@ -14,11 +14,12 @@ import numpy as np
 from ...fusion.nodes import Joint, Linear, Node, SumRegion, Tap
 from ...ir.errors import ModelError
 from ...ir.stage import Pool
-from .blocks import block_product, block_select
+from .blocks import block_cost, block_product
 from .fine import written_out
-from .relayout import Relayout, separated
+from .relayout import Relayout
 from .runs import in_runs, select
-from .values import limited, show, whole
+from .strided import choosing_cost, copying_cost, strided
+from .values import LIMIT, limited, show, whole
 
 __all__ = [
     "View",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _MOST_GATHERS = 64
+_MOST_CHOICES = 1 << 12  # weights that copy several nodes into a vector, if no later node takes them
 
 # Candidates for the axes (channel, y, x) of a sample, by its number of axes: the given order first, then channels last.
 _ROLES = (
@@ -263,17 +265,27 @@ def _runs(have, places):
 
 def copied(step, tensor, index):
     """Returns a new node with a copy of the values that an index map (channel, y, x) selects from the node of a tensor. The
-    values are in the order of the index map."""
+    values are in the order of the index map. Weights of zeros and ones copy them, unless a copy by strides takes less time."""
+    if isinstance(tensor.source, Joint):
+        return strided(step, tensor.source, index)
+    try:
+        node = _chosen(step, tensor, index)
+    except ModelError:  # too many weights
+        node = None
+    if isinstance(node, Linear) and all(tap.select is not None for part in node.parts for tap in part.taps):
+        cost = copying_cost(index.transpose(1, 2, 0).reshape(-1, len(index)))
+        node = node if choosing_cost(node) <= 2 * cost else None
+    return node or strided(step, tensor.source, index)
+
+
+def _chosen(step, tensor, index):
+    """Returns a node that copies values by weights of zeros and ones. Returns None if there is none."""
     seen = view(tensor, index)
     channels, height, width = index.shape
-    if isinstance(tensor.source, Joint):
-        vector = _as_vector(step, replace(tensor, dims=(index.size,), index=index.reshape(-1)))
-        return copied(step, vector, vector.index.reshape(index.shape))
     if seen is None:
         taps = channel_taps(tensor.source, index, channels)
         if taps is None or len(taps) > height * width:
-            fine = written_out(step, tensor.source, index)
-            return fine or in_runs(step, tensor.source, index) or _gathered(step, tensor.source, index)
+            return written_out(step, tensor.source, index) or in_runs(step, tensor.source, index)
         limited(step, tensor.source.shape[2], channels)
         return Linear(**step.titles, shape=(height, width, channels), parts=(SumRegion(tuple(taps), (height, width)),))
     limited(step, tensor.source.shape[2], channels)
@@ -328,55 +340,37 @@ def _repeated(step, seen, repeated):
     )
 
 
-def _gathered(step, source, index):
-    """Returns a new node that holds the values of any index map. For each position, a separate sum selects the values from the
-    whole source."""
-    channels, height, width = index.shape
-    if height * width > _MOST_GATHERS or index.max() < 0:
-        separated(source)
-        raise ModelError(
-            f"{step.title}: the arrangement of its input's values is not supported; "
-            f"{height} x {width} positions would have to be gathered one by one; "
-            f"rewrite the Reshape, Transpose or Pad before it, or cut the model before this node"
-        )
-    parts, taps = [], {place: block_select(source, index[:, *place]) for place in np.ndindex(height, width)}
-    if None in taps.values():
-        limited(step, height * width, *source.shape, channels)
-    for place, one in taps.items():
-        if one is None:
-            weights = np.zeros((int(np.prod(source.shape)), channels))
-            there = np.flatnonzero(index[:, *place] >= 0)
-            weights[index[there, *place], there] = 1
-            one = Tap(source, weights.reshape(*source.shape, channels), exact=True)
-        parts.append(SumRegion((one,), (1, 1), place))
-    return Linear(**step.titles, shape=(height, width, channels), parts=tuple(parts))
-
-
 def product_in_blocks(step, tensor, weights, exact=False):
     """Returns the result of :func:`sim.frontend.index.blocks.block_product` for a tensor. If the result is None, the tensor is
     copied so that each value of a row has its own position, and the function is called again for the copy. The tensor is copied
-    only if a row has fewer values than there are rows."""
+    only if a row has fewer values than there are rows. Returns None, too, if a copy of the rows takes less time."""
+    rows = tensor.index.reshape(-1, len(weights))
+    if isinstance(tensor.source, Joint) or not len(weights) or block_cost(rows, weights) > 2 * copying_cost(rows):
+        return None
     found = block_product(step, tensor, weights, exact)
-    rows = tensor.index.reshape(-1, 1, len(weights))
-    if found or isinstance(tensor.source, Joint) or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
+    if found or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
         return found
-    node = copied(step, tensor, rows)
+    node = copied(step, tensor, rows[:, None])
     return block_product(step, tensor.of(node, whole(node)), weights, exact)
 
 
 def _as_vector(step, tensor):
-    """Copies a tensor whose values are in several nodes (:class:`.Joint`) into a vector. Returns the tensor of the new node."""
-    taps, first = [], 0
-    for source in tensor.source.sources:
-        size = int(np.prod(source.shape))
-        limited(step, size, tensor.size)
+    """Copies a tensor whose values are in several nodes (:class:`.Joint`) into a vector. Returns the tensor of the new node.
+    Weights select the values if a later node can take these weights, or if they are few."""
+    taps, first, sources = [], 0, tensor.source.sources
+    order = np.arange(tensor.size).reshape(tensor.sample.shape)
+    weights = sum(prod(source.shape) for source in sources) * tensor.size
+    if weights > (LIMIT if all(source.shape[:2] == (1, 1) for source in sources) else _MOST_CHOICES):
+        return tensor.of(strided(step, tensor.source, tensor.index.reshape(-1, 1, 1)), order)
+    for source in sources:
+        size = prod(source.shape)
         there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + size))
         weights = np.zeros((size, tensor.size))
         weights[tensor.index[there] - first, there] = 1
         taps.append(Tap(source, weights.reshape(*source.shape, -1), exact=True))
         first += size
     node = Linear(**step.titles, shape=(1, 1, tensor.size), parts=(SumRegion(tuple(taps), (1, 1)),))
-    return tensor.of(node, np.arange(tensor.size).reshape(tensor.sample.shape))
+    return tensor.of(node, order)
 
 
 def seen_through(tensor):

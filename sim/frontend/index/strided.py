@@ -1,0 +1,59 @@
+"""Copies by strides: new nodes with the values of other nodes in any order, which no weights select."""
+
+from math import prod
+
+import numpy as np
+
+from ...fusion.nodes import Copy, Joint
+
+__all__ = ["choosing_cost", "copying_cost", "strided"]
+
+_LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
+
+
+def copying_cost(order):
+    """Returns an estimate of the cycles of a copy: the vectors of the source that each vector of the result reads. `order` has
+    the places of the values, in whole rows of channels: (rows, channels)."""
+    rows, channels = order.shape
+    padded = np.pad(order, ((0, 0), (0, -channels % _LANES)), constant_values=-1).reshape(-1, _LANES)
+    read = np.sort(padded // _LANES, axis=1)
+    return _STAGE + len(read) + int((read[:, 1:] != read[:, :-1]).sum())
+
+
+def choosing_cost(node):
+    """Returns an estimate of the cycles of a node that copies by weights of zeros and ones."""
+    cost = 0
+    for part in node.parts:
+        cost += _STAGE
+        for one in part.taps:
+            made = np.flatnonzero(one.select >= 0)
+            tiles = len(np.unique(made // _LANES * (1 << 32) + one.select[made] // _LANES))
+            cost += tiles * max(_LANES, prod(part.size))
+    return cost
+
+
+def strided(step, source, index):
+    """Returns a new node with the values that an index map (channel, y, x) selects from the node `source`. A copy of a copy is
+    one copy."""
+    channels, height, width = index.shape
+    order = index.transpose(1, 2, 0).reshape(-1)
+    places, firsts, end, first = np.full(len(order), -1), {}, 0, 0
+    for one in source.sources if isinstance(source, Joint) else (source,):
+        there = (order >= first) & (order < first + prod(one.shape))
+        inner, moved = order[there] - first, [(one, range(prod(one.shape)))]
+        if isinstance(one, Copy):
+            inner, moved = one.index[inner], _parts(one)
+        found = np.full(len(inner), -1)
+        for part, numbers in moved:
+            if part not in firsts:
+                firsts[part], end = end, end + prod(part.shape)
+            own = (inner >= numbers[0]) & (inner <= numbers[-1])
+            found[own] = inner[own] - numbers[0] + firsts[part]
+        places[there] = found
+        first += prod(one.shape)
+    return Copy(**step.titles, shape=(height, width, channels), sources=tuple(firsts), index=places)
+
+
+def _parts(copy):
+    ends = np.cumsum([0, *(prod(one.shape) for one in copy.sources)]).tolist()
+    return [(one, range(first, end)) for one, first, end in zip(copy.sources, ends, ends[1:])]
