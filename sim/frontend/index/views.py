@@ -273,9 +273,13 @@ def copied(step, tensor, index):
     except ModelError:  # too many weights
         node = None
     if isinstance(node, Linear) and all(tap.select is not None for part in node.parts for tap in part.taps):
-        cost = copying_cost(index.transpose(1, 2, 0).reshape(-1, len(index)))
-        node = node if choosing_cost(node) <= 2 * cost else None
+        node = node if choosing_cost(node) <= 2 * _cost_of(index) else None
     return node or strided(step, tensor.source, index)
+
+
+def _cost_of(index):
+    """Returns the estimate of :func:`copying_cost` for an index map (channel, y, x)."""
+    return copying_cost(index.transpose(1, 2, 0).reshape(-1, len(index)))
 
 
 def _chosen(step, tensor, index):
@@ -427,6 +431,6 @@ def everything(step, tensor):
         raise _too_many_axes(step, tensor)
     roles = ways[0]
     if next(arranged(tensor), None) is None:  # if a whole position can be copied at a time, its channels must be an axis
-        roles = next((one for one in ways if in_runs(step, tensor.source, in_roles(tensor.sample, one))), roles)
+        roles = min(ways, key=lambda one: _cost_of(in_roles(tensor.sample, one)))
     node = copied(step, tensor, in_roles(tensor.sample, roles))
     return tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))

@@ -1,6 +1,7 @@
 """Attention, RotaryEmbedding and Swish: operators of opsets 23 and 24, by the operators that ONNX defines them with."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -161,31 +162,25 @@ def rotary(step, tensor):
         sample = sample.reshape(*sample.shape[:2], heads, -1)
     else:
         sample = sample.transpose(0, 2, 1, 3)
-    size = step.attributes.get("rotary_embedding_dim", 0) or sample.shape[3]
-    if size % 2 or not 0 < size <= sample.shape[3]:
-        raise ModelError(f"{step.title}: rotates {size} of {sample.shape[3]} values; it must be an even number of these")
-    if step.attributes.get("interleaved", 0):
-        parts = sample[..., 0:size:2], sample[..., 1:size:2]
-    else:
-        parts = sample[..., : size // 2], sample[..., size // 2 : size]
-    one, two = (tensor.permuted(part) for part in parts)
-    cosine, sine = (_of_positions(step, cache, positions, tensor, size // 2) for cache in caches)
-    real = added(step, _times(step, one, cosine), affine(step, _times(step, two, sine), scale=np.array(-1.0)))
-    other = added(step, _times(step, one, sine), _times(step, two, cosine))
-    if step.attributes.get("interleaved", 0):
-        both = _beside(step, [_unsqueezed(one) for one in (real, other)], 4)
-        rotated = both.permuted(both.sample.reshape(*sample.shape[:3], size))
-    else:
-        rotated = _beside(step, [real, other], 3)
-    if size < sample.shape[3]:
-        rotated = _beside(step, [rotated, tensor.permuted(sample[..., size:])], 3)
+    depth = sample.shape[3]
+    size = step.attributes.get("rotary_embedding_dim", 0) or depth
+    if size % 2 or not 0 < size <= depth:
+        raise ModelError(f"{step.title}: rotates {size} of {depth} values; it must be an even number of these")
+    if any(cache.shape[-1] != size // 2 for cache in caches):
+        raise ModelError(f"{step.title}: its caches give {show(caches[0].shape)}, not (batch, positions, {size // 2})")
+    # Each value times the cosine, and the other value of its pair times the sine, which is negative for the first of the pair.
+    pairs = np.arange(size).reshape(2, -1) if not step.attributes.get("interleaved", 0) else np.arange(size).reshape(-1, 2).T
+    cosine, sine = (np.full((*cache.shape[:-1], depth), fill) for cache, fill in zip(caches, (1.0, 0.0)))
+    for own, sign in zip(pairs, (-1.0, 1.0)):
+        cosine[..., own], sine[..., own] = caches[0], sign * caches[1]
+    others = np.arange(depth)
+    others[pairs] = pairs[::-1]
+    rows = tensor.permuted(sample)
+    factors = (_of_positions(step, cache, positions, tensor, depth) for cache in (cosine, sine))
+    rotated = added(step, *map(partial(_times, step), (rows, rows.permuted(sample[..., others])), factors))
     if len(tensor.dims) == 3:
         return rotated.permuted(rotated.sample.reshape(tensor.dims))
     return rotated.permuted(rotated.sample.transpose(0, 2, 1, 3))
-
-
-def _unsqueezed(tensor):
-    return tensor.permuted(tensor.sample[..., None])
 
 
 def _of_positions(step, cache, positions, tensor, size):
