@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..functions.functions import NONE
-from ..fusion.nodes import Input
+from ..fusion.nodes import Constant, Copy, Input
 from ..golden.network import core_input, run_graph
 from ..ir.model_ends import softmax
 from ..ir.sample_order import Feed
@@ -160,9 +160,26 @@ def _function(function, values, errors, rounding):
     return result, np.where(np.isfinite(error), error, np.inf)
 
 
+def _moved(node, tensors):
+    """Returns the values of a :class:`.Copy` from the tensors of its sources, {node: (batch, height, width, channels)}."""
+    parts = [tensors[one].reshape(len(tensors[one]), -1) for one in node.sources]
+    values = np.concatenate([*parts, np.zeros((len(parts[0]), 1))], axis=1)  # place -1 is the last: 0
+    return values[:, node.index].reshape(-1, *node.shape)
+
+
+def _factors(node, tensors, errors, rounding):
+    """Returns the factors of a product, and bounds of their errors."""
+    if isinstance(node, Constant):
+        return node.values, rounding.weight * np.abs(node.values)
+    return tensors[node], 0 if errors is None else errors[node]
+
+
 def _node(node, tensors, errors, rounding, wide=False):
     """Computes a node from the tensors of its sources, {node: (batch, height, width, channels)}. Returns the node's tensor and
     bounds of its rounding errors."""
+    if isinstance(node, Copy):
+        moved = _moved(node, tensors)
+        return moved, _TINY + (np.zeros_like(moved) if errors is None else _moved(node, errors))
     batch = len(tensors[node.parts[0].taps[0].source])
     result, bounds = np.zeros((batch, *node.shape)), np.zeros((batch, *node.shape))
     for number, part in enumerate(node.parts):
@@ -177,9 +194,8 @@ def _node(node, tensors, errors, rounding, wide=False):
         else:
             values, error = _function(node.function, values, error, rounding)
         if node.times is not None:
-            factor = tensors[node.times]
-            error = (error + rounding.result * np.abs(values)) * np.abs(factor)
-            error = error + (np.abs(values) * errors[node.times] if errors is not None else 0)
+            factor, own = _factors(node.times, tensors, errors, rounding)
+            error = (error + rounding.result * np.abs(values)) * np.abs(factor) + np.abs(values) * own
             values = values * factor
             error = error + (rounding.result or rounding.term) * np.abs(values)
         (top, left), (height, width) = part.origin, values.shape[1:3]
@@ -242,6 +258,8 @@ class Breakout:
 
 
 def _operands(node):
+    if isinstance(node, Copy):
+        return {*node.sources}
     taps = [tap for part in node.parts for tap in part.taps]
     return {node.times, *(tap.source for tap in taps), *(tap.matrix for tap in taps)}
 

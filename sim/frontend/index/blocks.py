@@ -10,11 +10,10 @@ from math import gcd, prod
 import numpy as np
 
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
+from .strided import LANES
 from .values import limited
 
 __all__ = ["block_cost", "block_product", "block_select"]
-
-_LANES = 16  # the array for which costs are estimated
 
 
 def block_select(source, places):
@@ -35,7 +34,7 @@ def block_select(source, places):
 
 def block_cost(rows, weights):
     """Returns an estimate of the cycles of a block product: each value of a row is a kernel position, and each row a block."""
-    return rows.shape[1] * -(-len(rows) * weights.shape[1] // _LANES) * _LANES
+    return rows.shape[1] * -(-len(rows) * weights.shape[1] // LANES) * LANES
 
 
 def block_product(step, tensor, weights, exact=False):

@@ -6,17 +6,17 @@ import numpy as np
 
 from ...fusion.nodes import Copy, Joint
 
-__all__ = ["choosing_cost", "copying_cost", "strided"]
+__all__ = ["LANES", "choosing_cost", "copying_cost", "strided"]
 
-_LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
+LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
 
 
 def copying_cost(order):
     """Returns an estimate of the cycles of a copy: the vectors of the source that each vector of the result reads. `order` has
     the places of the values, in whole rows of channels: (rows, channels)."""
     rows, channels = order.shape
-    padded = np.pad(order, ((0, 0), (0, -channels % _LANES)), constant_values=-1).reshape(-1, _LANES)
-    read = np.sort(padded // _LANES, axis=1)
+    padded = np.pad(order, ((0, 0), (0, -channels % LANES)), constant_values=-1).reshape(-1, LANES)
+    read = np.sort(padded // LANES, axis=1)
     return _STAGE + len(read) + int((read[:, 1:] != read[:, :-1]).sum())
 
 
@@ -27,8 +27,8 @@ def choosing_cost(node):
         cost += _STAGE
         for one in part.taps:
             made = np.flatnonzero(one.select >= 0)
-            tiles = len(np.unique(made // _LANES * (1 << 32) + one.select[made] // _LANES))
-            cost += tiles * max(_LANES, prod(part.size))
+            tiles = len(np.unique(made // LANES * (1 << 32) + one.select[made] // LANES))
+            cost += tiles * max(LANES, prod(part.size))
     return cost
 
 

@@ -8,7 +8,9 @@ import numpy as np
 from ...data.printable import printable
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
+from ...ir.tiles import tiles_of
 from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
+from ..index.strided import LANES, copying_cost, strided
 from ..index.views import arranged, arrangement, in_place, positions_in_order, product_in_blocks, tap
 from ..registry import LINEAR, MICROSOFT, operator
 from .elementwise import affine, apply_operator
@@ -105,20 +107,48 @@ def _along_batch(step, tensor, weights):
 
 
 def _of_sample(step, tensor, weights):
-    """Returns a dense layer over all values of a sample. The node of the layer has one position, and a kernel as large as the
-    source."""
-    sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
+    """Returns a dense layer over all values of a tensor. The node of the layer has one position, and a kernel over all positions
+    of the source that have a value. The values are copied to a vector first, if most of the values at these positions are
+    others."""
+    if _is_scattered(tensor, weights.shape[1]):
+        node = strided(step, tensor.source, tensor.index.reshape(-1, 1, 1))
+        tensor = tensor.of(node, np.arange(tensor.size).reshape(tensor.dims))
     taps, first = [], 0
-    for source in sources:
-        size = prod(source.shape)
-        there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + size))
-        places = tensor.index[there] - first
-        first += size
-        limited(step, size, weights.shape[1])
-        kernel = _of_places(weights, size, places, there)
-        taps.append(Tap(source, kernel.reshape(*source.shape, -1)))
+    for source in _sources(tensor):
+        there = np.flatnonzero((tensor.index >= first) & (tensor.index < first + prod(source.shape)))
+        (top, left), size, places = _box(source, tensor.index[there] - first)
+        first += prod(source.shape)
+        limited(step, prod(size), weights.shape[1])
+        kernel = _of_places(weights, prod(size), places, there)
+        taps.append(Tap(source, kernel.reshape(*size, -1), padding=(-top, -left)))
     node = Linear(**step.titles, shape=(1, 1, weights.shape[1]), parts=(SumRegion(tuple(taps), (1, 1)),))
     return tensor.of(node, np.arange(weights.shape[1]).reshape(tensor.dims[:-1] + (-1,)))
+
+
+def _sources(tensor):
+    return tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
+
+
+def _box(source, places):
+    """Returns the smallest box of a source that has all values at `places`: its corner (y, x), its (height, width, channels), and
+    the places in the box. It has all channels."""
+    if not len(places):
+        return (0, 0), source.shape, places
+    y, x, channel = np.unravel_index(places, source.shape)
+    corner, size = (y.min(), x.min()), (np.ptp(y) + 1, np.ptp(x) + 1, source.shape[2])
+    return tuple(map(int, corner)), tuple(map(int, size)), np.ravel_multi_index((y - corner[0], x - corner[1], channel), size)
+
+
+def _is_scattered(tensor, outputs):
+    """Returns True if a copy of the values to a vector takes less time than zero weights for the values around them."""
+    first, tiles = 0, 0
+    for source in _sources(tensor):
+        own = tensor.index[(tensor.index >= first) & (tensor.index < first + prod(source.shape))] - first
+        _, (height, width, channels), _ = _box(source, own)
+        tiles += height * width * tiles_of(channels, LANES)
+        first += prod(source.shape)
+    spare = (tiles - tiles_of(tensor.size, LANES)) * tiles_of(outputs, LANES) * LANES
+    return (tensor.index >= 0).all() and spare > 2 * copying_cost(tensor.index[None])
 
 
 def _of_places(weights, size, places, there):
