@@ -52,7 +52,8 @@ class Constants:
         factors = [product.weights for product in products if product.is_scale]
         self.turns = any(product.turned for product in products)
         needs_ones = any(product.kind == "total" for product in products)
-        needs_identity = self.turns or lowered.one in factors or any(isinstance(one, Expansion) for one in sums)
+        turned = any(product.copies and len(product.copies.turned) for product in products)
+        needs_identity = self.turns or turned or lowered.one in factors or any(isinstance(one, Expansion) for one in sums)
         self.needs_zeros = self.turns or any(isinstance(one, MatrixSum) and one.start is None for one in sums)
         self._used = ("ones",) * needs_ones + ("identity",) * needs_identity
         self._resident = {matrix.name: matrix for matrix in factors if matrix is not lowered.one}  # factor tiles on the chip

@@ -1,6 +1,6 @@
 """Code generation for copies by strides, in the jobs of :class:`sim.compiler.codegen.jobs.SumCode`.
 
-A pass copies vectors of the source to rows of the sums, by a tile that chooses lanes.
+A pass copies vectors of the source to rows of the sums, by a tile that chooses lanes, or transposes n vectors of the source.
 """
 
 from itertools import product as combinations
@@ -22,7 +22,8 @@ def add_copies(code, product):
     """Emits the passes of a job for a product of kind `"copied"`. Sums that get no vector start from zeros."""
     assert code.sums.start_rows == "zeros", "copies are added to biases"
     begun = np.full(code.rows * code.columns, code.started)
-    rows, tiles, read, choices = _vectors(code, product)
+    _turn(code, product, begun)
+    rows, tiles, read, choices = _vectors(code, product, product.copies.entries)
     for part in _parts(code, tiles, read):
         places = _loaded(code, product.source, tiles[part], read[part])
         for number in np.unique(choices[part]).tolist():
@@ -35,11 +36,24 @@ def add_copies(code, product):
     code.started = True
 
 
-def _vectors(code, product):
-    """Returns the vectors that a job copies: rows of the sums, tiles of the source, rows of the source, and choices of lanes."""
-    entries, source, period = product.copies.entries, product.source.geometry.period, code.geometry.period
+def _turn(code, product, begun):
+    """Emits the passes that copy one lane of n vectors of the source to a vector. The vectors are the weights, and the operands
+    are rows of the identity."""
+    rows, tiles, read, lanes = _vectors(code, product, product.copies.turned)
+    for tile, first in dict.fromkeys(zip(tiles.tolist(), read.tolist())):
+        own = (tiles == tile) & (read == first)
+        weights = Tile(product.source.region, code.emitter.offset(product.source, tile, first))
+        _add(code, weights, begun, rows[own], code.emitter.resident("identity") + lanes[own])
+
+
+def _vectors(code, product, entries):
+    """Returns the vectors that a job copies: rows of the sums, tiles of the source, rows of the source, and the last column of
+    `entries`."""
+    source, period = product.source.geometry.period, code.geometry.period
     own = entries[(entries[:, 1] >= code.column) & (entries[:, 1] < code.column + code.columns)]
     found = []
+    if not len(own):
+        return np.zeros((4, 0), int)
     for sample in range(code.row // period, min(-(-(code.row + code.rows) // period), code.geometry.batch)):
         row = own[:, 0] + sample * period - code.row
         there = (row >= 0) & (row < code.rows)

@@ -12,12 +12,15 @@ __all__ = ["LaneCopies", "with_lanes"]
 
 
 class LaneCopies:
-    """The copies of a term, vector by vector. Each has one tile of weights, of zeros and ones, which chooses lanes.
+    """The copies of a term, vector by vector. Each has one tile of weights, of zeros and ones, which chooses lanes. If a vector
+    of the result has one lane of consecutive vectors of the source, these vectors are the weights.
 
     Members
     -------
     entries : int array (copies, 5)
         Position and tile of a vector of the result, position and tile of a vector of the source, and number of the choice.
+    turned : int array (copies, 5)
+        Position and tile of a vector of the result, position and tile of the first vector of the source, and the lane.
     choices : int array (choices, n)
         For each lane of the result, the lane of the source; -1: none.
     """
@@ -28,16 +31,25 @@ class LaneCopies:
         index = np.pad(index, ((0, 0), (0, tiles * n - result.channels)), constant_values=-1).reshape(-1, n)
         position, channel = np.divmod(index, source.channels)
         lanes, each = channel % n, tiles_of(source.channels, n)
-        left, found = np.where(index < 0, -1, position * each + channel // n), []
+        lasts = np.where(np.arange(len(index)) % tiles == tiles - 1, (result.channels - 1) % n + 1, n)
+        beyond = np.arange(n) >= lasts[:, None]
+        is_turned = (index[:, 0] >= 0) & (lasts > 1) & (beyond | (channel == channel[:, :1])).all(axis=1)
+        is_turned &= (beyond | (position == position[:, :1] + np.arange(n))).all(axis=1)
+        written = np.flatnonzero(is_turned)
+        firsts = position[written, 0], channel[written, 0] // n, lanes[written, 0]
+        self.turned = np.stack([written // tiles, written % tiles, *firsts], axis=1)
+        left, found = np.where((index < 0) | is_turned[:, None], -1, position * each + channel // n), []
         while (vectors := np.flatnonzero((left >= 0).any(axis=1))).size:
             some = left[vectors]
             vector = some.max(axis=1)
             own = some == vector[:, None]
             found.append((vectors, vector, np.where(own, lanes[vectors], -1)))
             left[vectors] = np.where(own, -1, some)
-        written, read, chosen = map(np.concatenate, zip(*found))
-        self.choices, numbers = np.unique(chosen, axis=0, return_inverse=True)
-        self.entries = np.stack([written // tiles, written % tiles, read // each, read % each, numbers.reshape(-1)], axis=1)
+        empty = np.zeros(0, int), np.zeros(0, int), np.full((0, n), -1)
+        written, read, chosen = map(np.concatenate, zip(empty, *found))
+        self.choices, numbers = np.unique(chosen if len(chosen) else np.arange(n)[None], axis=0, return_inverse=True)
+        numbers = numbers.reshape(-1)[: len(written)]
+        self.entries = np.stack([written // tiles, written % tiles, read // each, read % each, numbers], axis=1)
 
     @property
     def weights(self):

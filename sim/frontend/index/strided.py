@@ -11,13 +11,17 @@ __all__ = ["LANES", "choosing_cost", "copying_cost", "strided"]
 LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
 
 
-def copying_cost(order):
-    """Returns an estimate of the cycles of a copy: the vectors of the source that each vector of the result reads. `order` has
-    the places of the values, in whole rows of channels: (rows, channels)."""
+def copying_cost(source, order):
+    """Returns an estimate of the cycles of a copy of values of a node: the vectors of the source that each vector of the result
+    reads. A transposition of vectors reads each once. `order` has the places of the values, (rows, channels)."""
     rows, channels = order.shape
     padded = np.pad(order, ((0, 0), (0, -channels % LANES)), constant_values=-1).reshape(-1, LANES)
     read = np.sort(padded // LANES, axis=1)
-    return _STAGE + len(read) + int((read[:, 1:] != read[:, :-1]).sum())
+    counts = 1 + (read[:, 1:] != read[:, :-1]).sum(axis=1)
+    if not isinstance(source, Joint):
+        beside = (padded[:, 1:] - padded[:, :-1] == source.shape[2]) | (padded[:, 1:] < 0)
+        counts = np.where(beside.all(axis=1), 2, counts)
+    return _STAGE + int(counts.sum())
 
 
 def choosing_cost(node):

@@ -273,13 +273,13 @@ def copied(step, tensor, index):
     except ModelError:  # too many weights
         node = None
     if isinstance(node, Linear) and all(tap.select is not None for part in node.parts for tap in part.taps):
-        node = node if choosing_cost(node) <= 2 * _cost_of(index) else None
+        node = node if choosing_cost(node) <= 2 * _cost_of(tensor.source, index) else None
     return node or strided(step, tensor.source, index)
 
 
-def _cost_of(index):
+def _cost_of(source, index):
     """Returns the estimate of :func:`copying_cost` for an index map (channel, y, x)."""
-    return copying_cost(index.transpose(1, 2, 0).reshape(-1, len(index)))
+    return copying_cost(source, index.transpose(1, 2, 0).reshape(-1, len(index)))
 
 
 def _chosen(step, tensor, index):
@@ -349,7 +349,7 @@ def product_in_blocks(step, tensor, weights, exact=False):
     copied so that each value of a row has its own position, and the function is called again for the copy. The tensor is copied
     only if a row has fewer values than there are rows. Returns None, too, if a copy of the rows takes less time."""
     rows = tensor.index.reshape(-1, len(weights))
-    if isinstance(tensor.source, Joint) or not len(weights) or block_cost(rows, weights) > 2 * copying_cost(rows):
+    if isinstance(tensor.source, Joint) or not len(weights) or block_cost(rows, weights) > 2 * copying_cost(tensor.source, rows):
         return None
     found = block_product(step, tensor, weights, exact)
     if found or not len(weights) < len(rows) or len(weights) > _MOST_GATHERS:
@@ -431,6 +431,6 @@ def everything(step, tensor):
         raise _too_many_axes(step, tensor)
     roles = ways[0]
     if next(arranged(tensor), None) is None:  # if a whole position can be copied at a time, its channels must be an axis
-        roles = min(ways, key=lambda one: _cost_of(in_roles(tensor.sample, one)))
+        roles = min(ways, key=lambda one: _cost_of(tensor.source, in_roles(tensor.sample, one)))
     node = copied(step, tensor, in_roles(tensor.sample, roles))
     return tensor.of(node, in_place(whole(node), tensor.sample.shape, roles))

@@ -9,8 +9,8 @@ from ...data.printable import printable
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
 from ...ir.tiles import tiles_of
-from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
 from ..index.strided import LANES, copying_cost, strided
+from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
 from ..index.views import arranged, arrangement, in_place, positions_in_order, product_in_blocks, tap
 from ..registry import LINEAR, MICROSOFT, operator
 from .elementwise import affine, apply_operator
@@ -141,14 +141,15 @@ def _box(source, places):
 
 def _is_scattered(tensor, outputs):
     """Returns True if a copy of the values to a vector takes less time than zero weights for the values around them."""
-    first, tiles = 0, 0
+    first, values, tiles = 0, 0, 0
     for source in _sources(tensor):
         own = tensor.index[(tensor.index >= first) & (tensor.index < first + prod(source.shape))] - first
         _, (height, width, channels), _ = _box(source, own)
+        values += height * width * channels
         tiles += height * width * tiles_of(channels, LANES)
         first += prod(source.shape)
     spare = (tiles - tiles_of(tensor.size, LANES)) * tiles_of(outputs, LANES) * LANES
-    return (tensor.index >= 0).all() and spare > 2 * copying_cost(tensor.index[None])
+    return 2 * tensor.size <= values and (tensor.index >= 0).all() and spare > 2 * copying_cost(tensor.source, tensor.index[None])
 
 
 def _of_places(weights, size, places, there):

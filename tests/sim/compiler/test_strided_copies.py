@@ -52,6 +52,8 @@ def _graph(rng):
     term = graph.term(x, "first", random_values(rng, (1, 1, channels, outputs), 0.5))
     y = graph.add_stage(Stage("y", (term,), (height, width), function=RELU if rng.random() < 0.3 else NONE), outputs)
     index = _moved(rng, height * width * (outputs + channels))
+    if rng.random() < 0.3:  # positions and channels exchanged
+        index = np.arange(height * width * outputs).reshape(-1, outputs).T.reshape(-1)
     shape = [int(index.size)]
     for _ in range(2):
         shape.insert(0, int(rng.choice([count for count in range(1, 9) if shape[0] % count == 0])))
