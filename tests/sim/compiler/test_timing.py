@@ -3,17 +3,20 @@
 import numpy as np
 import pytest
 
+from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.timing.model import simulate
+from amaranth_tpu.sim.compiler.timing.tile_path import TilePath
 from amaranth_tpu.sim.compiler.timing.vector_port import VectorPort
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.weight_formats import FORMAT_NAMES, rounded_network
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.rtl.ports import simulate as simulate_ports
 from core_runs import TINY, MemoryBuilder, image_of, run
 from graphs import SHARED
 from suites import slow
@@ -142,6 +145,26 @@ def test_short_instructions(opcode, rng):
     image = image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})])
     result = run(config, host, [{"regions": {**given, "MODEL": host.place(image)}}], memory={"latency": 32})
     assert simulate(ops, config).cycles == pytest.approx(result["runs"][0]["counters"]["cycles"], rel=0.03)
+
+
+@pytest.mark.parametrize("n", [2, 8])
+def test_tiles_pass_the_transposer(n):
+    """From the last vector of a tile that arrives to the last one in the weight FIFO, the timing model counts the cycles of the
+    transposer."""
+
+    async def bench(ports, rng):
+        left = []
+        for cycle in range(4 * n + 8):
+            ports.set(i_valid=cycle < n, transpose=0)
+            await ports.settle()
+            left += [cycle] * ports.get("o_valid")
+            await ports.tick()
+        assert len(left) == n
+        return left[-1] - (n - 1)
+
+    path = TilePath(Config(n=n))
+    assert path.pass_on(100) - 100 == simulate_ports(Transposer(n=n), bench, seed=0)
+    assert TilePath(Config(n=n, attention=False)).pass_on(100) == 100
 
 
 # --- The vector port, by hand
