@@ -206,6 +206,41 @@ def test_port_with_loads():
     assert ends(port)[0] == pytest.approx(48, abs=2)
 
 
+@pytest.mark.parametrize(
+    "ring, results, store, load, expected",
+    [
+        ((30, 20), None, 0, None, 30),
+        ((30, 30), (20, 20), 0, None, 50),  # a result in every cycle leaves no cycle for the ring
+        ((20, 20), (20, 5), 0, None, 25),  # a result every fourth cycle leaves 15 of 20
+        ((40, 20), None, 20, None, 40),
+        ((40, 40), None, 0, (10, 40), 70),
+        ((40, 40), None, 0, (39, 60), 61),  # the last cycle follows the load
+    ],
+)
+def test_port_with_an_exchange(ring, results, store, load, expected):
+    port = VectorPort(1)
+    if load:
+        port.load(*load)
+    port.begin_ring(*ring)
+    if results:
+        port.begin_results(*results)
+    if store:
+        port.begin_store(store)
+    _, stored = ends(port)
+    assert port.ring_end == expected and stored == (40 if store else 0)
+
+
+def test_the_last_vector_follows_a_load():
+    port = VectorPort(1)
+    port.load(39, 60)
+    port.begin_store(40)
+    assert ends(port) == (0, 61)
+    port = VectorPort(1)
+    port.load(39, 60)
+    port.begin_results(40, 40)
+    assert ends(port) == (61, 0)
+
+
 def test_port_of_a_narrow_bus():
     """On a bus of half a vector, a load uses the vector port every other cycle, and a store reads a vector every other cycle."""
     port = VectorPort(2)
