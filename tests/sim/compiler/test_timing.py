@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, Region
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Opcode, Region, RingMode
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.timing.model import simulate
@@ -145,6 +145,27 @@ def test_short_instructions(opcode, rng):
     image = image_of(config, [*((op.opcode, op.fields) for op in ops), (Opcode.HALT, {})])
     result = run(config, host, [{"regions": {**given, "MODEL": host.place(image)}}], memory={"latency": 32})
     assert simulate(ops, config).cycles == pytest.approx(result["runs"][0]["counters"]["cycles"], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "opcode, more, fields",
+    [
+        *((Opcode.RING, "rounds", dict(mode=mode, buffer=0, result=2048, segment=2, stride=600)) for mode in RingMode),
+        (Opcode.ACTIVATE, "rows", dict(function=FunctionCode.NONE, format=Format.BFLOAT16, lanes=4, acc=0, buffer=0)),
+        (Opcode.STORE, "rows", dict(region=Region.OUTPUT, offset=0, buffer=0)),
+    ],
+)
+def test_instructions_alone_take_their_ideal_time(opcode, more, fields):
+    """Without other instructions, rows or rounds take as many cycles as in an ideal simulation, which has other fixed costs."""
+    found = []
+    for ideal in (True, False):
+        cycles = []
+        for count in (100, 300):
+            emitter = Emitter(Config(n=4, training=True, ring=True), {Region.OUTPUT: 512})
+            emitter.emit(opcode, fields | {more: count})
+            cycles.append(simulate(emitter.ops, emitter.config, ideal=ideal, cores=4).cycles)
+        found.append(cycles[1] - cycles[0])
+    assert found[0] == pytest.approx(found[1], abs=2) and found[0] >= 200
 
 
 @pytest.mark.parametrize("n", [2, 8])
