@@ -74,7 +74,7 @@ def measured(path, shapes, n):
     ours, theirs = model.run(rows), model.run(rows, on="onnxruntime")
     pairs = [(np.float64(ours.outputs[name]), np.float64(theirs.outputs[name])) for name in ours.outputs]
     errors = [np.sqrt(np.square(one - two).mean() / max(np.square(two).mean(), 1e-12)) for one, two in pairs]
-    macs = sum(network.macs(stage) for stage in network.stages)
+    macs = sum(network.macs)
     return {
         "macs": macs,
         "stages": len(network.stages),

@@ -143,7 +143,7 @@ class _Variant:
         given, lowered = self.given, self.constants.lowered
         memory, macs = lowered, step_macs(given)
         if not given.state:
-            memory, macs = NetworkMemory(given, lowered), sum(map(given.macs, given.stages))
+            memory, macs = NetworkMemory(given, lowered), sum(given.macs)
         emit = partial(self._numbered, ops) if ops else partial(self._emit, code)
         others = {"useful_macs": self.batch * macs, "memory": memory, "emit": emit, "batch": self.batch, "cores": self.cores}
         tensors = tensors_of(lowered, self.constants, self.cores)

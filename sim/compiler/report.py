@@ -133,10 +133,10 @@ def _described(program):
         if op.unit == MATMUL:
             cycles[op.stage] += op.array_cycles(program.config.n)
     layers = []
-    for number, (stage, plan) in enumerate(zip(graph.stages, program.plan)):
+    for number, (stage, plan, macs) in enumerate(zip(graph.stages, program.plan, graph.macs)):
         channels = graph.channels(stage)
         shape = (*stage.result_size, channels)
-        layers.append((stage.name, _kind(stage, channels), shape, plan, graph.macs(stage), cycles[number]))
+        layers.append((stage.name, _kind(stage, channels), shape, plan, macs, cycles[number]))
     return layers
 
 

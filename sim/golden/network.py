@@ -33,7 +33,7 @@ def run_graph(graph, x, keep=False, sums=None):
     """
     x, weights = core_input(graph, x), {name: one.initial[None] for name, one in graph.parameters.items()}
     largest = max(prod(stage.size) * sum(map(partial(_operands, graph), stage.terms)) for stage in graph.stages)
-    step = max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(map(graph.macs, graph.stages))))))
+    step = max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(graph.macs)))))
     results, kept, left = [], {stage.output: [] for stage in graph.stages if keep}, TimeLeft("fewer samples")
     for first in range(0, len(x), step):
         values, _ = run_step(graph, graph.arrange_inputs(x[first : first + step]) | weights, sums)

@@ -117,10 +117,15 @@ class Graph(SampleOrder):
         """Returns True if a stage computes sums at more than one position."""
         return any(stage.size != (1, 1) for stage in self.stages)
 
-    def macs(self, stage):
-        """Returns the number of multiplications of a stage for one sample, without padding and structural zeros, which programs
-        leave out."""
-        return int(sum(self._multiplications(stage, term) for term in stage.terms))
+    @property
+    def macs(self):
+        """Returns the number of multiplications of each stage for a sample, without padding and structural zeros, which programs
+        leave out. Stages with the same sums compute them once, in the first of them."""
+        first = {stage.sums: stage for stage in reversed(self.stages)}
+        return [
+            int(sum(self._multiplications(stage, term) for term in stage.terms)) if first[stage.sums] is stage else 0
+            for stage in self.stages
+        ]
 
     def _multiplications(self, stage, term):
         if term.copies:

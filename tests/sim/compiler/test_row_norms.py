@@ -71,4 +71,5 @@ def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
     assert with_row_norms(model.network, Config(**SIZES)) is model.network
     run = model.run(rng.normal(size=(4, 2, 12)).astype(np.float32), "model", core=core)
     assert run.failure is None and run.compare().error is None
+    assert run.program.useful_macs == 2 * run.program.batch * (2 * 12 * 12 + 2 * 12)  # two layers, and two sums with x
     assert run.program.predicted_cycles < model.estimate(core=Config(**SIZES), batch=run.program.batch).cycles
