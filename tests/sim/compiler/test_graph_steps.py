@@ -170,8 +170,8 @@ def test_refusals(rng):
         _compiled(dense_network(rng, (5, 3), Function("gelu")), Adam(), 2, table_lanes=0)
     with pytest.raises(CompileError, match="^constants and operands of this step: unified_buffer_depth = 32: [^\n]*$"):
         _compiled(dense_network(rng, (5, 3)), Sgd(), 2, n=8, unified_buffer_depth=32)
-    with pytest.raises(CompileError, match="^0.0.share: bias_depth = 32: [^\n]*$"):
-        _compiled(transformer(rng, 8, 8, 1, 3), Sgd(), 1, bias_depth=32, counted=True)
+    with pytest.raises(CompileError, match="^0.0.share: bias_depth = 16: [^\n]*$"):
+        _compiled(transformer(rng, 8, 8, 1, 3), Sgd(), 1, bias_depth=16, counted=True)
 
 
 @pytest.mark.search
