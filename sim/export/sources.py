@@ -54,6 +54,20 @@ class FileWeights:
             flat[places] = array.astype(np.float64) / factors
         return _with(self.model, arrays, flat)
 
+    def held(self, values):
+        """Yields a list of `(initializer, indices, values)` for each parameter, with the values of the file for `values`."""
+        arrays = _arrays(self.model, self.names)
+        ends = np.cumsum([0, *(array.size for array in arrays.values())])
+        for places, factors, array in zip(self.places, self.factors, values):
+            flat, stored = places.ravel(), (array.astype(np.float64) / factors).ravel()
+            of = np.searchsorted(ends, flat, "right") - 1
+            yield [(name, flat[of == one] - ends[one], stored[of == one]) for one, name in enumerate(arrays) if (of == one).any()]
+
+    def emptied(self):
+        """Returns a list of `(initializer, indices, values)` of the initializers that have zeros or ones in place of values."""
+        arrays = _arrays(self.model, [name for name, scale in self.scales.items() if scale is not None and np.ndim(scale) == 0])
+        return [(name, np.arange(array.size), array.ravel()) for name, array in arrays.items()]
+
 
 def _arrays(model, names):
     """Returns the named initializers as {name: array}, in the order of the file."""

@@ -45,6 +45,13 @@ class ModelWriter:
         _, self.own_form = self.model(bound_graph(graph, initial_state(graph, Sgd())))
         self.scales = self._weights.scales if self.own_form else None
 
+    def held(self):
+        """Returns the initializers that hold each parameter, if `own_form` is True, as
+        {parameter: [(initializer, int array, array)]}. The arrays are indices in the flattened initializer, and the parameter's
+        initial values there. The entry None has the initializers that hold zeros or ones, as others took up their values."""
+        values = [one.initial for one in self._parameters.values()]
+        return dict(zip(self._parameters, self._weights.held(values))) | {None: self._weights.emptied()}
+
     def model(self, graph):
         """Returns `(model, own)` for a graph with the same stages: an onnx.ModelProto with the graph's parameters, and True if it
         is the original file with new values.

@@ -77,11 +77,12 @@ def images(graph, state):
     return [upper_half(master) if one.decays else master for one, master in pairs]
 
 
-def bound_graph(graph, state) -> Graph:
-    """Returns the network for inference, with the weights of a training state as constants."""
-    made = replace(graph.copied(), parameters={})
-    made.constants |= dict(zip(graph.parameters, images(graph, state)))
-    for name in graph.parameters:
+def bound_graph(graph, state, names=None) -> Graph:
+    """Returns the network with parameters of a training state as constants. Default: all of them, as in inference."""
+    names = graph.parameters if names is None else names
+    made = replace(graph.copied(), parameters={name: one for name, one in graph.parameters.items() if name not in names})
+    made.constants |= {name: one for name, one in zip(graph.parameters, images(graph, state)) if name in names}
+    for name in names:
         made.tensors[name] = replace(graph.tensors[name], wide=made.constants[name].dtype == np.float32)
     made.stages = [replace(stage, terms=tuple(_untied(made, stage, term) for term in stage.terms)) for stage in graph.stages]
     return made

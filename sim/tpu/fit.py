@@ -8,7 +8,8 @@ from ..autodiff.initialize import initialize
 from ..data.progress_lines import ProgressLine
 from ..export.writer import ModelWriter
 from ..golden.compiled_sums import fastest_sums
-from ..golden.training import initial_state
+from ..golden.training import bound_graph, initial_state
+from ..ir.errors import ModelError
 from ..ir.optimizers import Adam, Sgd
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
@@ -33,15 +34,16 @@ _BUILDS = " (the first run builds the simulator)"
 _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
 
-def fit(network, x, y, given, check_form, check_programs):
+def fit(network, x, y, given, frozen, check_programs):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
     the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`.
 
     Parameters
     ----------
     given : FitArguments
-    check_form : callable
-        Called before the training with `scales`, if a file can hold the weights; it may raise an error.
+    frozen : callable
+        `frozen(held, scales)` returns the names of parameters that are not trained; see :meth:`.ModelWriter.held`. It may raise
+        an error. None: all are trained, and another form of the file may hold them.
     check_programs : bool
         See :func:`.step_comparison`.
     """
@@ -49,7 +51,8 @@ def fit(network, x, y, given, check_form, check_programs):
     _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained)
-    check_form(writer.scales)
+    if frozen:
+        trained = _with_frozen(trained, frozen(*(writer.held(), writer.scales) if writer.own_form else ({}, None)))
     samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_padded or measured and measured.is_padded:
         trained = replace(trained, is_counted=True)
@@ -72,6 +75,13 @@ def fit(network, x, y, given, check_form, check_programs):
     check_finite(training.position.state, training.step_number)
     model, own = writer.model(training.learnt)
     return model, writer.scales, _history(training, compared, own)
+
+
+def _with_frozen(network, names):
+    """Returns a network with frozen parameters as constants. Raises ModelError if no parameter is left."""
+    if names and len(names) == len(network.parameters):
+        raise ModelError(f"{network.name}: all its weights are frozen; make some trainable")
+    return bound_graph(network, initial_state(network, Sgd()), names) if names else network
 
 
 def _check(given):

@@ -55,7 +55,7 @@ class Source:
     def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), statistics=None):
         self.title, self._own, self._write_own, self._dropout = title, read, write, dropout
         self._norms, self._statistics, self.model = list(norms), statistics, None
-        self._fixed = {*fixed, *(name for norm in norms for name in norm.fixed(fixed))}
+        self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
         weights = self._read()
         self._places, self._counts = {}, {name: np.zeros(array.size) for name, array in weights.items()}
         self._types = sorted({str(array.dtype) for array in read().values()} - {"float32"})
@@ -83,7 +83,8 @@ class Source:
     def _write(self, values):
         own = self._own()
         for norm in self._norms:
-            own |= norm.unfolded(values, own)
+            made = norm.unfolded(values, own)
+            own |= {name: array for name, array in made.items() if name == norm.mean or name not in self._fixed}
         self._write_own(own | {name: array for name, array in values.items() if name in own})
 
     def _numbered(self, weights, export):
@@ -150,8 +151,13 @@ class Source:
             self._factors[fold.weights] = 1 / np.where(fold.factor == 0, 1, fold.factor)
             if fold.bias:
                 bias = self._places.pop(fold.bias)
-                self._combined.add(name_of(bias))
-                self._offsets[fold.layer.shift] = (-kept * flat[bias].ravel()).reshape(shift.shape)
+                is_fixed = name_of(shift) in self._fixed  # then the bias is trained
+                held, other, factor = (bias, shift, 1 / kept) if is_fixed else (shift, bias, np.ones(kept.shape))
+                self._combined.add(name_of(other))
+                self._places[fold.layer.shift] = held.reshape(shift.shape)
+                self._factors[fold.layer.shift] = factor.reshape(shift.shape)
+                less = flat[other].ravel() * (factor if is_fixed else kept)
+                self._offsets[fold.layer.shift] = -less.reshape(shift.shape)
 
     def prepare(self, x):
         """Gives the normalizations that are trained the statistics of samples, and makes the model of these weights. Returns a
@@ -196,31 +202,65 @@ class Source:
             raise self._dropout
         return self._dropout
 
-    def check(self, scales=()):
-        """Raises ModelError if trained weights cannot be stored in the object. `scales` are those of :meth:`store`."""
-        if self.missing or self._repeated or any(scales[name] is not None for name in set(scales) - set(self._places)):
+    def check(self):
+        """Raises ModelError if trained weights cannot be stored in the object."""
+        if self.missing or self._repeated:
             raise ModelError(self._refusal)
-        trained = self._weights_in(scales)
-        fixed = [name for name in trained if name in self._fixed]
-        known = {*trained, *self._fixed, *self._combined}
-        constant = [name for name in self._read() if name not in known] if scales else []
+
+    def frozen(self, held, scales):
+        """Returns the names of the parameters that training must not change: they are frozen in the object, or constants beside
+        its weights. Raises ModelError if trained weights cannot be stored in the object.
+
+        Parameters
+        ----------
+        held : dict
+            The initializers of each parameter, as :meth:`.ModelWriter.held` returns them.
+        scales : dict
+            As in :meth:`store`.
+        """
+        self.check()
+        weights = self._read()
+        flat, fixed = _flat(weights), np.concatenate([np.full(one.size, name in self._fixed) for name, one in weights.items()])
+        constants = {one.name: numpy_helper.to_array(one).ravel() for one in self.model.graph.initializer}
+        kept, (combined, used) = [], np.zeros((2, flat.size), bool)
+        for parameter, parts in held.items():
+            is_kept, fixed_places = parameter is not None, []
+            for name, index, values in parts:
+                if name not in self._places:  # a constant beside the weights, which must not hold a part of them
+                    if not np.allclose(values, constants[name][index], rtol=2**-7):
+                        raise ModelError(self._refusal)
+                    continue
+                places = self._places[name].ravel()[index]
+                is_same = np.isclose(self._weights(name, values, scales[name], index), flat[places], rtol=2**-7, atol=1e-6)
+                is_kept &= bool((fixed[places] & is_same).all())
+                fixed_places.append(places[fixed[places] & ~is_same if parameter is None else fixed[places]])
+                used[places] = True
+            if is_kept:
+                kept.append(parameter)
+            else:
+                combined[np.concatenate([np.zeros(0, np.int64), *fixed_places])] = True
+        self._check_used(used, combined, weights)
+        return kept
+
+    def _check_used(self, used, combined, weights):
+        known = {*self._fixed, *self._combined}
+        constant = [name for name, part in zip(weights, _parts(used, weights)) if not part.any() and name not in known]
+        combined = [name for name, part in zip(weights, _parts(combined, weights)) if part.any()]
         if constant:
             raise ModelError(
                 f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, "
                 "such as the slope of PReLU; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
             )
-        if fixed:
+        if combined:
             raise ModelError(
-                f"{self.title}: its weights{_listed(fixed)} are frozen or buffers, and the core trains all weights; make them "
-                "parameters with requires_grad=True (PyTorch) or trainable=True (Keras)"
+                f"{self.title}: its frozen weights{_listed(combined)} are combined with trained ones on the core; train "
+                "them, too, with requires_grad=True (PyTorch) or trainable=True (Keras)"
             )
 
-    def _weights_in(self, names):
-        weights = self._read()
-        used = np.zeros(sum(array.size for array in weights.values()), bool)
-        for name in set(names) & set(self._places):
-            used[self._places[name]] = True
-        return [name for name, part in zip(weights, _parts(used, weights)) if part.any()]
+    def _weights(self, name, values, scale, index=slice(None)):
+        """Returns the object's weights for values of an initializer, all flat."""
+        factor = (self._factors[name] * scale).ravel()[index]
+        return values.ravel() * factor + self._offsets[name].ravel()[index]
 
     def warn(self, remedy):
         """Warns if trained weights cannot be stored in the object. `remedy` says how to avoid the warning."""
@@ -265,8 +305,12 @@ class Source:
             self._places.pop(name, None)
         for one in model.graph.initializer:
             if one.name in self._places:
-                self._factors[one.name] *= scales.get(one.name, 1)
-                flat[self._places[one.name]] = numpy_helper.to_array(one) * self._factors[one.name] + self._offsets[one.name]
+                places, scale = self._places[one.name], scales.get(one.name, 1)
+                flat[places] = self._weights(one.name, numpy_helper.to_array(one), scale).reshape(places.shape)
+                self._factors[one.name] = self._factors[one.name] * scale
+        for name, part in zip(weights, _parts(flat, weights)):
+            if name in self._fixed:
+                part[...] = weights[name].ravel()
         parts = _parts(flat, weights)
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
 

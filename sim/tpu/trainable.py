@@ -75,14 +75,14 @@ class TrainableModel:
         source, given = self._source, FitArguments.of(arguments)
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
-        check_form, network, restore = source.check if source else lambda scales: None, self.network, lambda: None
+        network, restore = self.network, lambda: None
         if source and source.has_norms:
-            check_form()
+            source.check()
             restore = source.prepare(rows := _some(network, x))
             started = TemporaryFile(source.model, network.name)
             network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
         try:
-            trained, scales, history = fit(network, x, y, given, check_form, self.check_programs)
+            trained, scales, history = fit(network, x, y, given, source and source.frozen, self.check_programs)
         except BaseException:
             restore()
             raise

@@ -135,3 +135,22 @@ def test_errors_restore_the_statistics(rng, net):
         model.fit(x, y, optimizer="none")
     assert all((net.weights[name] == before[name]).all() for name in before)
     _match(net, model, x)
+
+
+@pytest.mark.parametrize(
+    "fixed", ["1.gamma 1.beta", "a", "0.gamma", "b.bias 1.beta", "c c.bias", "a 0.gamma 0.beta 1.gamma 1.beta"]
+)
+def test_frozen_weights_stay(rng, net, fixed):
+    """Frozen layers and frozen weights before normalizations keep every bit. Weights that are not frozen are trained, except a
+    scale that is part of the weights before it."""
+    (x, y), before = clusters(rng, 96), {name: one.copy() for name, one in net.weights.items()}
+    model = net.model(fixed.split())
+    done = model.fit(x, y, learning_rate=0.01, check_steps=1, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0
+    same = {name for name in before if (net.weights[name] == before[name]).all()}
+    assert same >= set(fixed.split()) and same <= {
+        *fixed.split(),
+        "b.bias",
+        *(f"{norm}.{kind}" for norm in "01" for kind in ("mean", "variance")),
+    }
+    np.testing.assert_allclose(net.results(x), model.predict(x, "onnx"), rtol=0.05, atol=0.05)

@@ -68,6 +68,24 @@ class Framework:
         return np.maximum(self.scale * x @ own["a/kernel"] + own["a/bias"], 0) @ own["b/kernel"] + own["b/bias"]
 
 
+class Added(Framework):
+    """Two dense layers that are added."""
+
+    def __init__(self, rng, folder):
+        super().__init__(rng, folder)
+        self.weights = {f"{layer}/kernel": rng.normal(0, 0.5, (INPUTS, CLASSES)).astype(np.float32) for layer in "ab"}
+        self.weights |= {f"{layer}/bias": rng.normal(0, 0.5, CLASSES).astype(np.float32) for layer in "ab"}
+
+    def export(self, affine=None):
+        b = Builder(["batch", INPUTS])
+        own = self.weights
+        b.node("Add", [b.node("Gemm", ["x", own[f"{layer}/kernel"], own[f"{layer}/bias"]]) for layer in "ab"])
+        return onnx.load(b.save(self.folder))
+
+    def logits(self, x):
+        return sum(x @ self.weights[f"{layer}/kernel"] + self.weights[f"{layer}/bias"] for layer in "ab")
+
+
 class Letters:
     """A small GPT with heads of width 6. Its exporter writes the table of embeddings a second time, transposed, for the logits.
     The mask of attention is a buffer, and the factor of attention a constant."""
@@ -157,10 +175,35 @@ def test_other_types_are_refused(rng, tmp_path):
     np.testing.assert_allclose(model_of(source).predict(x, "onnx"), net.logits(x), rtol=1e-4, atol=1e-5)
 
 
-def test_frozen_weights_are_refused(rng, tmp_path):
+def test_frozen_weights_stay(rng, tmp_path):
+    """Frozen weights keep every bit, the others are trained, and a step on the core has the golden model's bits."""
     net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
-    with pytest.raises(tpu.ModelError, match="Net: its weights a/kernel, a/bias are frozen or buffers, and the core trains all"):
+    before = {name: one.copy() for name, one in net.weights.items()}
+    model = model_of(net.source(fixed=["a/kernel", "b/bias"]))
+    for _ in range(2):
+        done = model.fit(x, y, learning_rate=0.01, check_steps=2, core=tpu.Config(n=4))
+        assert done.core["mismatched_bits"] == 0
+        same = [name for name in before if (net.weights[name] == before[name]).all()]
+        assert same == ["a/kernel", "b/bias"]
+        np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=0.02, atol=0.02)
+
+
+def test_frozen_weights_that_are_combined_are_refused(rng, tmp_path):
+    """One of two layers that are added is frozen, and their biases are one on the core. The remedy is to train both."""
+    net, (x, y) = Added(rng, tmp_path), clusters(rng, 64)
+    with pytest.raises(tpu.ModelError, match="Net: its frozen weights a/bias are combined with trained ones on the core; train"):
         model_of(net.source(fixed=["a/kernel", "a/bias"])).fit(x, y)
+    before = net.weights["a/kernel"].copy()
+    model = model_of(net.source(fixed=["a/kernel"]))
+    model.fit(x, y)
+    assert (net.weights["a/kernel"] == before).all()
+    np.testing.assert_allclose(model.predict(x, "onnx"), net.logits(x), rtol=0.02, atol=0.02)
+
+
+def test_a_frozen_network_is_refused(rng, tmp_path):
+    net, (x, y) = Framework(rng, tmp_path), clusters(rng, 64)
+    with pytest.raises(tpu.ModelError, match="net: all its weights are frozen; make some trainable"):
+        model_of(net.source(fixed=[*net.weights])).fit(x, y)
 
 
 def test_weights_that_stay_constant_are_refused(rng, tmp_path):
