@@ -2,6 +2,7 @@
 
 import textwrap
 
+from amaranth_tpu.hw.array.weight_unpacker import WeightUnpacker
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
@@ -139,6 +140,7 @@ def instruction_header():
         "EXPONENT_ALWAYS": ALWAYS,
         "QUEUE_DEPTH": Dispatcher.queue_depth,
         "READY_PASSES": MatmulUnit.ready_passes,
+        "WEIGHT_BUFFER": WeightUnpacker.depth,
         "MOST_IN_FLIGHT": 32,
         "MOST_CORES": MOST_CORES,
         "WRITABLE_REGIONS": _mask(region for region in Region if REGION_WRITABLE[region]),

@@ -42,7 +42,7 @@ class Cost:
 def cost_of(ops, config, cycles, least_beats=0):
     """Returns the :class:`Cost` of instructions that take `cycles` cycles."""
     matmuls, beats = [op for op in ops if op.opcode is Opcode.MATMUL], config.beats_per_vector
-    compute_cycles = sum(op.array_cycles(config.n) for op in matmuls)
+    compute_cycles = sum(op.array_cycles(config.tile_cycles) for op in matmuls)
     read = host_vectors(ops, "r", config.n) * beats + (len(ops) + 1) * config.instruction_bytes // config.bus_bytes
     written = host_vectors(ops, "w", config.n) * beats
     return Cost(cycles, sum(op.passes for op in matmuls), compute_cycles, read, written, least_beats)

@@ -131,7 +131,7 @@ def _described(program):
     graph, cycles = program.memory.network, Counter()
     for op in program.ops:
         if op.unit == MATMUL:
-            cycles[op.stage] += op.array_cycles(program.config.n)
+            cycles[op.stage] += op.array_cycles(program.config.tile_cycles)
     layers = []
     for number, (stage, plan, macs) in enumerate(zip(graph.stages, program.plan, graph.macs)):
         channels = graph.channels(stage)

@@ -43,6 +43,14 @@ register(
 )
 
 
+#: Types of 8 and 4 bits that have no type of numpy's own; the package `onnx` reads them as types of ml_dtypes.
+_SMALL = [
+    getattr(TensorProto, name)
+    for name in ("FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E8M0", "FLOAT4E2M1", "INT4", "UINT4")
+    if hasattr(TensorProto, name)
+]
+
+
 def read_constant(tensor, what, folder):
     """Returns the values of a stored tensor as an array. `folder` has the external data. `what` describes the tensor in error
     messages."""
@@ -54,11 +62,11 @@ def read_constant(tensor, what, folder):
             with warnings.catch_warnings(action="ignore"):  # they only repeat text of the file
                 external_data_helper.load_external_data_for_tensor(loaded, str(folder))
             tensor = loaded
-        if tensor.data_type not in (*FLOATS, *INTEGERS):
+        if tensor.data_type not in (*FLOATS, *INTEGERS, *_SMALL):
             kinds = {number: kind for kind, number in TensorProto.DataType.items()}
             raise ModelError(
                 f"{what} has the type {kinds.get(tensor.data_type, tensor.data_type)}; supported are "
-                f"float32, float64, float16, bfloat16 and integers"
+                f"float32, float64, float16, bfloat16, integers, and the formats of 8 and 4 bits"
             )
         return _plain(numpy_helper.to_array(tensor))
     except ModelError:
@@ -100,22 +108,34 @@ def fold_constants(step, folder, room=ROOM):
 
 def _dequantized(step, values, scale, zero=None):
     """Returns (values - zero) * scale, as DequantizeLinear defines it. `scale` and `zero` are single numbers, or have one number
-    for each index along an axis. The package `onnx` can compute this only for opset 19 or later."""
-    axis, rank = step.attributes.get("axis", 1), values.ndim
-    along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
-    if step.attributes.get("block_size", 0) or scale.ndim > 1 or scale.size != 1 and len(scale) != along:
-        raise ModelError(
-            f"{step.title}: its scale of {show(scale.shape)} is neither one number nor one for each of axis {axis} of "
-            f"{show(values.shape)}"
-        )
+    for each index along an axis, or for each block of indices. The package `onnx` can compute this only for opset 19 or later."""
     if zero is not None and (zero.shape != scale.shape or zero.dtype != values.dtype):
         raise ModelError(f"{step.title}: its zero point, {zero.dtype} {show(zero.shape)}, does not fit its scale and values")
-    shape = [-1 if scale.size > 1 and place == axis % rank else 1 for place in range(rank)]
-    whole = values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
-    return whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
+    axis, rank = step.attributes.get("axis", 1), values.ndim
+    along = values.shape[axis] if step.opset >= 13 and -rank <= axis < rank else None
+    if block := step.attributes.get("block_size", 0):
+        blocks = [-(-size // block) if place == axis % rank else size for place, size in enumerate(values.shape)]
+        fits = along is not None and block > 0 and list(scale.shape) == blocks
+    else:
+        fits = scale.ndim <= 1 and (scale.size == 1 or len(scale) == along)
+    if not fits:
+        of = f"one for each of axis {axis}" if not block else f"one for each block of {block} of axis {axis}"
+        raise ModelError(f"{step.title}: its scale of {show(scale.shape)} is neither one number nor {of} of {show(values.shape)}")
+
+    def spread(numbers):
+        if block:
+            return np.repeat(numbers, block, axis).take(range(along), axis)
+        return numbers.reshape([-1 if numbers.size > 1 and place == axis % rank else 1 for place in range(rank)])
+
+    if values.dtype.kind in "iu":
+        values = values.astype(np.int64)
+    whole = values if zero is None else values - spread(zero.astype(values.dtype))
+    return whole.astype(np.float32) * spread(scale.astype(np.float32))
 
 
 def _plain(array):
-    """Returns the array, converted to float32 if its type is float16 or bfloat16. The conversion is exact. It is needed because
-    some numpy functions do not accept the small types."""
-    return array.astype(np.float32) if array.dtype in (np.float16, bfloat16) else array
+    """Returns the array, converted to float32 or to integers of 8 bits if its type is smaller than these. The conversion is
+    exact. It is needed because some numpy functions do not accept the small types."""
+    if array.dtype in (np.float16, bfloat16) or array.dtype.name.startswith("float") and array.dtype.itemsize == 1:
+        return array.astype(np.float32)
+    return array.astype({"int4": np.int8, "uint4": np.uint8}.get(array.dtype.name, array.dtype), copy=False)

@@ -5,8 +5,10 @@ Whether an instruction can proceed depends only on which instructions have compl
 therefore enough to simulate one order of events.
 """
 
+from amaranth_tpu.hw.array.weight_unpacker import WeightUnpacker
 from amaranth_tpu.hw.control.dispatcher import Dispatcher
 from amaranth_tpu.hw.matmul.matmul_unit import MatmulUnit
+from amaranth_tpu.hw.spec.codes import WeightFormat
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS
 
@@ -60,7 +62,7 @@ class Progress:
     """
 
     def __init__(self, config):
-        self._in_flight, self._depth = config.in_flight, config.weight_fifo_depth
+        self._config, self._in_flight, self._tile = config, config.in_flight, 1
         self._queues = {unit: [] for unit in Unit if unit is not Unit.CONTROL}
         self._asked = self._coming = self._taken = 0  # tiles requested by dispatched LOAD_WEIGHTS; by begun ones; tiles used
 
@@ -89,6 +91,7 @@ class Progress:
         passes = tiles = 0
         if unit is Unit.WEIGHTS:
             self._asked += fields["rows"]
+            self._tile = max(self._tile, WeightFormat(fields.get("weight_format", 0)).vectors(self._config.n, 1))
             tiles = self._asked  # tiles needed up to and including this instruction
         elif unit is Unit.MATMUL:
             passes = fields["tiles0"] * fields["tiles1"]
@@ -128,8 +131,10 @@ class Progress:
             if not operation.begun:
                 operation.begun, self._coming = True, operation.tiles
                 operation.act()
-            # One tile has left the FIFO: the array holds it until the tile in use is released.
-            return operation.tiles <= self._taken + 1 + self._depth
+            # One tile has left the FIFO: the array holds it until the tile in use is released. A core that decodes weights has a
+            # buffer before the FIFO, too. Each of its tiles counts as the largest one of the program.
+            buffered = WeightUnpacker.depth // self._tile if self._config.weight_formats else 0
+            return operation.tiles <= self._taken + 1 + self._config.weight_fifo_depth + buffered
         if operation.unit is Unit.RING:
             if not operation.begun:
                 operation.begun, operation.foreign = True, operation.act()

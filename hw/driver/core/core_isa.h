@@ -13,6 +13,7 @@
 #define EXPONENT_ALWAYS   255
 #define QUEUE_DEPTH       4
 #define READY_PASSES      3
+#define WEIGHT_BUFFER     128
 #define MOST_IN_FLIGHT    32
 #define MOST_CORES        8
 #define WRITABLE_REGIONS  0xC

@@ -16,6 +16,7 @@ void tpu_core_empty_queues(tpu_core *core)
     memset(core->slot, 0, sizeof core->slot);
     memset(core->queue, 0, sizeof core->queue);
     core->requested = core->coming = core->taken = 0;
+    core->tile_vectors = 1;
     core->fifo_first = core->fifo_tiles = 0;
 }
 
@@ -83,7 +84,9 @@ static int ends(tpu_core *core, core_operation *operation)
             core->coming = operation->tiles;
             tpu_core_act(core, operation);
         }
-        return operation->tiles <= core->taken + 1 + core->config.weight_fifo_depth; /* the array holds one tile more */
+        /* The array holds one tile more; so does the buffer of a core that decodes weights, in tiles of the largest size. */
+        count = core->config.features & TPU_FEATURES_WEIGHT_FORMATS_MASK ? WEIGHT_BUFFER / core->tile_vectors : 0;
+        return operation->tiles <= core->taken + 1 + core->config.weight_fifo_depth + count;
     }
     if (operation->record->unit == UNIT_RING) {
         if (!operation->has_begun) {
@@ -157,6 +160,7 @@ static int has_room(tpu_core *core, uint32_t unit)
 int tpu_core_dispatch(tpu_core *core, const core_record *record, const uint32_t *field, uint32_t pc)
 {
     uint32_t in_flight = 0, free = 0, i;
+    uint64_t vectors;
     core_operation *operation;
 
     for (i = MOST_IN_FLIGHT; i-- > 0;)
@@ -174,6 +178,9 @@ int tpu_core_dispatch(tpu_core *core, const core_record *record, const uint32_t 
     find_ranges(core, operation);
     if (record->unit == UNIT_WEIGHTS) {
         core->requested += field[F_ROWS];
+        vectors = field[F_WEIGHT_FORMAT] == WEIGHT_BFLOAT16 ? core->n :
+                  tpu_core_coded_vectors(core->n, field[F_WEIGHT_FORMAT], 1);
+        core->tile_vectors = vectors > core->tile_vectors ? vectors : core->tile_vectors;
         operation->tiles = core->requested;
     } else if (record->unit == UNIT_MATMUL) {
         operation->passes = (uint64_t)field[F_TILES0] * field[F_TILES1];

@@ -56,6 +56,7 @@ struct tpu_core {
     core_operation slot[MOST_IN_FLIGHT];
     core_queue queue[UNITS];
     uint64_t requested, coming, taken; /* tiles of dispatched LOAD_WEIGHTS; of those that have begun; used by MATMULs */
+    uint64_t tile_vectors;             /* of the largest tile of a LOAD_WEIGHTS in this run */
 
     uint32_t value[TPU_REGISTER_BYTES / 4]; /* registers, as they read */
     int is_running, is_refused, is_waiting; /* waiting: a RING has begun, and waits for other cores */

@@ -42,9 +42,9 @@ class Op:
             self.tiles0, self.keep = fields["tiles0"], fields["keep"]
             self.acc, self.acc_stride = fields["acc"], fields["tiles0_acc_stride"]
 
-    def array_cycles(self, n):
+    def array_cycles(self, tile_cycles):
         """Returns the cycles in which the array accepts the rows of a MATMUL, or waits while a tile of weights shifts in."""
-        return self.passes * (self.rows if self.keep else max(self.rows, n))
+        return self.passes * (self.rows if self.keep else max(self.rows, tile_cycles))
 
 
 class LastUse:

@@ -4,12 +4,16 @@ model."""
 import numpy as np
 import pytest
 
+from amaranth_tpu.hw.array.weight_unpacker import WeightUnpacker
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.hw.spec.codes import WeightFormat
+from amaranth_tpu.hw.spec.isa import Opcode, Region
+from amaranth_tpu.sim.golden.c_machine import CMachine
+from amaranth_tpu.sim.golden.isa_check import MachineFault
 from amaranth_tpu.sim.golden.isa_model import Machine
 from core_networks import network_runs
 from core_programs import Case, initialisation
-from core_runs import NARROW, TINY, MemoryBuilder, op, run
+from core_runs import NARROW, TINY, MemoryBuilder, image_of, op, run
 from fifo_programs import Edge, limits
 from suites import slow
 
@@ -56,6 +60,38 @@ def test_limits_of_the_model(rng, in_flight):
     cases = cases_of(rng, MemoryBuilder(rng, 1 << 20), config, [program for _, program, _ in programs])
     for case, (name, _, end) in zip(cases, programs):
         assert (case.fault and case.fault[0]) == end, name
+
+
+def coded_cases(rng, host, more):
+    """Returns a core that decodes weights, and a case for each format: tiles at a SYNC, `more` than FIFO and buffer hold."""
+    config, programs = Config(**{**TINY, "n": 8, "weight_fifo_depth": 2, "weight_formats": True}), []
+    for format_ in WeightFormat:
+        tiles = config.weight_fifo_depth + 1 + WeightUnpacker.depth // format_.vectors(config.n, 1) + more
+        counts = [4] * (tiles // 4) + [tiles % 4] * bool(tiles % 4)
+        loads = [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=count, weight_format=format_) for count in counts]
+        take = op(Opcode.MATMUL, rows0=1, rows1=1, tiles0=1, tiles1=tiles)
+        programs.append([*loads, op(Opcode.SYNC), take, op(Opcode.HALT)])
+    return config, cases_of(rng, host, config, programs)
+
+
+@pytest.mark.parametrize("more, end", [(0, None), (1, "TIMEOUT")])
+def test_tiles_before_the_decoder_count(rng, more, end):
+    config, cases = coded_cases(rng, MemoryBuilder(rng, 1 << 20), more)
+    for case in cases:
+        assert (case.fault and case.fault[0]) == end
+        machine = CMachine(config, {Region.MODEL: image_of(config, case.program), Region.INPUT: bytes(1 << 14)})
+        try:
+            machine.run()
+            assert end is None
+        except MachineFault as fault:
+            assert fault.cause.name == end
+
+
+@pytest.mark.slow
+def test_coded_tiles_at_the_limit_end(rng):
+    host = MemoryBuilder(rng, 1 << 20)
+    config, cases = coded_cases(rng, host, 0)
+    check(config, host, cases)
 
 
 def keeps_the_rule(config, program):

@@ -44,6 +44,13 @@ def test_bits_of_the_rounded_network(format_, rng):
     assert len(program.model) < len(plain.model) - 2 * (72 * 40 + 40 * 16) * (1 - format_.bits / 16 - 0.1)
 
 
+def test_limit_of_the_array_with_two_vectors_a_cycle(rng):
+    """No program takes fewer cycles than its limit, which counted one vector a cycle."""
+    graph = round_weights(chain(rng, (128, 128, 128)), FORMATS[2])
+    program = compile_network(graph, replace(CORE, unified_buffer_depth=1024, accumulator_depth=512), 2)
+    assert 0.5 < program.bound / program.predicted_cycles <= 1
+
+
 def test_weights_that_no_format_holds_stay_bfloat16(rng):
     """Each matrix has the smallest format that holds it, and one with other weights stays as it is."""
     graph = round_weights(chain(rng, (40, 16, 24)), FORMATS[0])

@@ -3,10 +3,14 @@ separate, or are refused."""
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 
+from amaranth_tpu.hw.config import Config
+from amaranth_tpu.hw.spec.isa import Opcode
+from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.network import run_network
@@ -215,6 +219,8 @@ def test_sums_that_share_a_shift(tmp_path):
         (13, 0.1, 128, {}),
         (13, [0.1], [128], {}),
         (10, 0.1, None, {}),
+        (21, [[0.1, 0.2, 0.05, 7, 1e-3]] * 2, [[0, 1, 2, 3, 255]] * 2, {"axis": 0, "block_size": 2}),
+        (21, [[0.1], [0.2], [0.05]], None, {"axis": -1, "block_size": 5}),
     ],
 )
 def test_quantised_weights(rng, tmp_path, opset, scale, zero, attributes):
@@ -245,7 +251,8 @@ def test_quantised_weights(rng, tmp_path, opset, scale, zero, attributes):
         (13, [0.1, 0.2, 0.3], None, {"axis": 2}),
         (10, [0.1] * 5, None, {}),
         (13, 0.1, [1, 2, 3], {"axis": 0}),
-        (21, [[0.1] * 5], None, {"axis": 0, "block_size": 3}),
+        (21, [[0.1] * 5], None, {"axis": 0, "block_size": 2}),
+        (21, [0.1] * 5, None, {"axis": 1, "block_size": 1}),
     ],
 )
 def test_quantised_weights_refused(tmp_path, opset, scale, zero, attributes):
@@ -253,6 +260,24 @@ def test_quantised_weights_refused(tmp_path, opset, scale, zero, attributes):
     quantised = [np.ones((3, 5), np.int8), constant(scale), *([] if zero is None else [np.array(zero, np.int8)])]
     b.node("MatMul", ["x", b.node("DequantizeLinear", quantised, name="odd", **attributes)])
     refused(b.save(tmp_path), "operator DequantizeLinear, node 'odd'", "scale")
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4", "uint4", "int8"])
+def test_weights_of_few_bits_are_exact(rng, tmp_path, kind):
+    """With scales that are powers of two they are read exactly, and stored in a format of the core, unless they have five bits
+    of exponent."""
+    b, dtype = Builder([None, 64], opset=23), np.dtype(getattr(ml_dtypes, kind, kind))
+    values = rng.normal(size=(64, 8)).astype(np.float32)
+    stored = (values if dtype.kind == "V" else abs(values) * 3 if kind == "uint4" else np.clip(values * 3, -8, 7)).astype(dtype)
+    scales = np.exp2(rng.integers(-6, 2, (2, 8))).astype(np.float32)
+    b.node("MatMul", ["x", b.node("DequantizeLinear", [stored, scales], axis=0, block_size=32)])
+    graph = load_network(b.save(tmp_path, ir_version=11))
+    (weights,) = [graph.constants[term.weights] for stage in graph.stages for term in stage.terms]
+    want = stored.astype(np.float32) * np.repeat(scales, 32, axis=0)
+    np.testing.assert_array_equal(weights.reshape(64, 8).astype(np.float32), want)
+    program = compile_network(graph, Config(n=8, weight_formats=True), 2, "fast")
+    formats = {op.fields["weight_format"] for op in program.ops if op.opcode is Opcode.LOAD_WEIGHTS}
+    assert formats and (kind == "float8_e5m2" or 0 not in formats)
 
 
 def test_shift_of_an_image(tmp_path, rng):
