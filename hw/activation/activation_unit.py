@@ -415,7 +415,7 @@ class ActivationUnit(wiring.Component):
         products, entries = product_cycles(self.n, self.table_lanes), entry_cycles(self.n)
         pause = Signal(range(max(products, entries) - 1))
         with m.If(asks & (read.task != Task.RESULTS)):
-            m.d.sync += pause.eq(Mux(read.task == Task.MULTIPLY, products, entries) - 2)
+            m.d.sync += pause.eq(Mux(read.task == Task.LOAD_TABLE, entries, products) - 2)
         with m.Elif(advance & pause.any()):
             m.d.sync += pause.eq(pause - 1)
         op = walker.op

@@ -322,6 +322,6 @@ class RowWalker(wiring.Component):
         the vectors of the preceding rows at successive lower addresses. With LOAD_TABLE there is none."""
         elsewhere = now.row != now.operand
         if self._has_tasks:
-            product = (op.task != Task.MULTIPLY) | (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()
+            product = (op.task == Task.LOAD_TABLE) | (now.row - now.operand)[exact_log2(UNDER_WAY) :].any()
             elsewhere = Mux(op.select, elsewhere, product) if self._has_select else product
         return elsewhere

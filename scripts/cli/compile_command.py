@@ -183,7 +183,7 @@ def compiled(
     """Compiles a model for the core of `config`, and checks its test vectors. The arguments are the options of
     :func:`compile_model`. Returns a :class:`Compiled`. Raises RunFailed if a check fails."""
     from amaranth_tpu.sim.bundle.bundle import make_bundle
-    from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+    from amaranth_tpu.sim.ir.row_norms import with_row_norms
 
     network, samples, origin = _load(model, shape, input, batch, seed, probabilities, weights)
     network = with_row_norms(network, config)

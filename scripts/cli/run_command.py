@@ -118,7 +118,7 @@ def _print_operators(as_json):
 
 def _explain(model, identity, options):
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+    from amaranth_tpu.sim.ir.row_norms import with_row_norms
 
     from .faster_preset import faster_preset, show_faster
     from .run_data import images_asked

@@ -13,12 +13,12 @@ from amaranth_tpu.sim.check.node_tests import general
 from amaranth_tpu.sim.check.overflow import first_not_finite
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.errors import CompileError
-from amaranth_tpu.sim.compiler.row_norms import with_row_norms
 from amaranth_tpu.sim.data.samples import as_samples, joined_inputs
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.ir.row_norms import with_row_norms
 
 from .cores import drawn_core
 from .models import random_model

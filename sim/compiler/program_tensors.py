@@ -10,8 +10,9 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.steps import segments_of, whole_of_segments
+from ..ir.tiles import dense
 from .host_tensors import HostTensor, host_tensor
-from .passes.ungrouping import dense, packed
+from .passes.ungrouping import packed
 from .program import factor
 
 __all__ = ["tensors_of"]

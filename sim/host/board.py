@@ -12,9 +12,9 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..compiler.compile import compile_network
 from ..compiler.errors import CompileError
-from ..compiler.row_norms import with_row_norms
 from ..golden.arithmetic import bfloat16
 from ..golden.network import run_network
+from ..ir.row_norms import with_row_norms
 from .driver import Driver
 from .host_image import cycle_limit
 from .inference import InferenceImage, even_batch, summarize

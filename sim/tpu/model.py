@@ -4,10 +4,10 @@ from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, check_effort, compile_network
 from ..compiler.host_memory import HOST_LATENCY
 from ..compiler.report import measured_layers
-from ..compiler.row_norms import with_row_norms
 from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
 from ..host.program_check import checked_program
+from ..ir.row_norms import with_row_norms
 from ..trainer.errors import ArgumentError
 from .arguments import also_named, check_name
 from .cores import config_of, host_of

@@ -117,40 +117,11 @@ class ShapeGraph:
         self.b.nodes = [node for node in self.b.nodes if needed.intersection(node.output)]
         return name
 
+    #: Kinds of nodes, as often as they are drawn.
     DRAWS = (
-        "transpose",
-        "reshape",
-        "reshape",
-        "reshape_computed",
-        "flatten",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "slice",
-        "gather",
-        "split",
-        "pad",
-        "concat",
-        "reduce",
-        "reduce",
-        "softmax",
-        "two",
-        "two",
-        "two",
-        "constant",
-        "constant",
-        "bounded",
-        "slope",
-        "normalise",
-        "matmul",
-        "gemm",
-        "convolve",
-        "pool",
-        "size",
-        "size",
-        "zeros",
-        "sum",
-    )
+        "transpose reshape reshape reshape_computed flatten squeeze unsqueeze expand slice gather split pad concat reduce reduce "
+        "softmax two two two constant constant bounded slope normalise matmul gemm convolve pool size size zeros sum"
+    ).split()
 
     def _axis(self, value, beyond=0):
         return int(self.rng.integers(-value.ndim - beyond, value.ndim + beyond))
@@ -268,22 +239,18 @@ class ShapeGraph:
     def _softmax(self, name, value):
         return self.add("Softmax", name, axis=self._axis(value))
 
+    def _fitting(self, name, value):
+        """Returns the earlier values, or `name`, whose shapes ONNX broadcasts to that of `value`."""
+        pairs = [(one, zip(self.values[one].shape[::-1], value.shape[::-1])) for one in self.others]
+        return [one for one, sizes in pairs if all(a == b or 1 in (a, b) for a, b in sizes)] or [name]
+
     def _two(self, name, value):
-        fitting = [n for n in self.others if self._fits(self.values[n], value)]
-        other = str(self.rng.choice(fitting)) if fitting else name
+        other = str(self.rng.choice(self._fitting(name, value)))
         return self.add(str(self.rng.choice(["Add", "Sub", "Mul", "Add"])), *self.rng.permutation([name, other]).tolist())
 
-    @staticmethod
-    def _fits(one, two):
-        try:
-            np.broadcast_shapes(one.shape, two.shape)
-        except ValueError:
-            return False
-        return True
-
     def _sum(self, name, value):
-        fitting = [n for n in self.others if self._fits(self.values[n], value)] or [name]
-        return self.add("Sum", name, *[str(n) for n in self.rng.choice(fitting, self.rng.integers(0, 3))])
+        fitting = self._fitting(name, value)
+        return self.add("Sum", name, *[str(one) for one in self.rng.choice(fitting, self.rng.integers(0, 3))])
 
     def _constant(self, name, value):
         constant = self.rng.integers(-2, 3, self._like(value)).astype(np.float32)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -47,8 +46,6 @@ class Lowered:
         First vector, in region SCRATCH, of a matrix in which each tile is transposed.
     sizes : dict of Region to int
         Vectors of each region. Region MODEL: only constants, without weights.
-    tile_vectors : int
-        Vectors of all constant weights, which are stored in the order in which they are loaded.
     """
 
     def __init__(self, folded, n, batch, given):
@@ -63,7 +60,8 @@ class Lowered:
         self.divided, self.gathers = divided_tensors(step), []
         self._exchanged = self.exchanged | {stage.output for stage in step.stages if stage.ring == "reduce_scatter"}
         self._nothing = {}
-        self.sizes, self.tile_vectors, self._weights = dict.fromkeys(Region, 0), 0, _weights(step)
+        self.sizes, self._weights = dict.fromkeys(Region, 0), _weights(step)
+        self._tiles = 0  # vectors of all constant weights, which are stored in the order in which they are loaded
         self._kept = {after: name for name, after in step.state.items()}
         #: The number 1, as a tile that always stays on the chip.
         self.one = matrix_of("identity", "number", n, n, self.geometry, Region.MODEL)
@@ -88,8 +86,10 @@ class Lowered:
         pitch = tiles_of(rows, geometry.n) * geometry.n + 1 if name in self.folded.stacks else 0  # row 0 is in no tile of weights
         fields = {"layout": self._layout(name, wide), "pitch": pitch, "wide": wide, "blocks": blocks}
         made = matrix_of(name, form, rows, channels, geometry, kept.region if kept else self._region(name), **fields)
-        take = self.take_tiles if self.is_weights(made) else partial(self.take, made.region)
-        made = replace(made, vector=kept.vector if kept else take(made.size))
+        if self.is_weights(made):
+            made, self._tiles = replace(made, vector=self._tiles), self._tiles + tiles_of(made.size, geometry.n) * geometry.n
+        else:
+            made = replace(made, vector=kept.vector if kept else self.take(made.region, made.size))
         made = replace(made, copies=copies_for(made, self.copies, self.take))
         self.matrices[key] = made
         return made
@@ -119,12 +119,6 @@ class Lowered:
             bits = np.frombuffer(matrix.pack(self.step.constants[matrix.name]), "<u2")
             self._nothing[key] = (bits.reshape(matrix.tiles, -1, self.geometry.n**2) == 0x8000).all(axis=2)
         return bool(self._nothing[key][tile, row // self.geometry.n])
-
-    def take_tiles(self, vectors):
-        """Allocates vectors of constant weights, whole tiles, and returns the first."""
-        first = self.tile_vectors
-        self.tile_vectors += -(-vectors // self.geometry.n) * self.geometry.n
-        return first
 
     def _region(self, name):
         step = self.step
@@ -174,8 +168,7 @@ class Lowered:
         is_number = term.weights not in step.parameters and _is_number(term, source, weights, (*stage.size, output.channels))
         if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
             form = "number" if weights.channels == 1 else "diagonal"
-            source = self.matrix(term.source) if source.samples == output.samples else self._repeated(term.source, stage.size)
-            return Product("diagonal", source, self.matrix(term.weights, form))
+            return Product("diagonal", self._rows(term.source, stage.size, output.samples), self.matrix(term.weights, form))
         if not output.samples:
             return self._gradient(stage, term)
         if term.lanes:
@@ -186,7 +179,7 @@ class Lowered:
         if term.transposed:
             rows, weights = self.matrix(term.source), self.matrix(term.weights)
             return Product("matrix", rows, weights, turned=True, by_rows=True, own=True, zeros=zeros)
-        rows = self.matrix(term.source) if source.samples else self._repeated(term.source, stage.size)
+        rows = self._rows(term.source, stage.size)
         if weights.samples:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True, zeros=zeros)
         if term.weights in self.folded.views:
@@ -209,7 +202,7 @@ class Lowered:
                 return self._summed(gradient, copies.windows(self.matrix(term.source)))
             left = patches_of(self, term, size)
         else:
-            left = self.matrix(term.source) if source.samples else self._repeated(term.source, size)
+            left = self._rows(term.source, size)
         rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
         return self._summed(left, right)
@@ -222,8 +215,9 @@ class Lowered:
             self.transposed[left.name] = self.take(Region.SCRATCH, left.size)
         return Product("matrix", left, right, turned=turned, by_rows=True)
 
-    def _repeated(self, name, size):
-        return self.matrix(name, "repeated", size)
+    def _rows(self, name, size, samples=True):
+        """Returns the matrix of a tensor, or, for sums of samples, of a constant for all samples of a height and width."""
+        return self.matrix(name) if self.step.tensors[name].samples == samples else self.matrix(name, "repeated", size)
 
     # Stages
 

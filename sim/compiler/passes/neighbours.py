@@ -17,8 +17,7 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Term, span
-from ...ir.tiles import saves_tiles, tiles_of
-from .ungrouping import dense
+from ...ir.tiles import dense, saves_tiles, tiles_of
 
 __all__ = ["Fold", "Weighted", "best_folding", "count_passes", "fold_columns", "passes_of"]
 

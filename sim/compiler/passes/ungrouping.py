@@ -12,9 +12,10 @@ from ...autodiff.stages import identity
 from ...golden.arithmetic import bfloat16
 from ...ir.graph import Graph
 from ...ir.stage import Select, Stage
+from ...ir.tiles import dense
 from .folding import family_of
 
-__all__ = ["Ungrouped", "dense", "packed", "ungrouped", "without_groups"]
+__all__ = ["Ungrouped", "packed", "ungrouped", "without_groups"]
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,8 @@ class Ungrouped:
     images: frozenset  # weights with +0 outside of the groups
 
 
-def dense(values, groups, fill=0):
-    """Returns weights (..., inputs of a group, outputs) for the channels of all groups, with `fill` outside of the groups."""
-    *kernel, inputs, outputs = values.shape
-    each, full = outputs // groups, np.full((*kernel, groups * inputs, outputs), fill, values.dtype)
-    for one in range(groups):
-        own = slice(one * each, (one + 1) * each)
-        full[..., one * inputs : (one + 1) * inputs, own] = values[..., own]
-    return full
-
-
 def packed(values, groups):
-    """Inverts :func:`dense`."""
+    """Inverts :func:`.dense`."""
     positions, inputs, outputs = values.shape
     parts = values.reshape(positions, groups, inputs // groups, groups, outputs // groups)
     return np.stack([parts[:, one, :, one] for one in range(groups)], axis=2).reshape(positions, inputs // groups, outputs)

@@ -14,6 +14,7 @@ from math import gcd, prod
 import numpy as np
 
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
+from ...ir.tiles import dense
 from .values import limited, whole
 
 __all__ = ["Phases", "phases_of", "phased_convolution", "phased_concat", "in_phases"]
@@ -112,7 +113,7 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
         return None
     limited(step, *kernel, inputs, *phases, outputs)
     spread = np.zeros((*kernel, inputs, *phases, outputs))
-    full = _without_groups(weights, groups)
+    full = dense(weights, groups)
     for py, ky, ay, dy in axes[0][2]:
         for px, kx, ax, dx in axes[1][2]:
             channels = seen.channels[ay, ax]
@@ -124,18 +125,6 @@ def phased_convolution(step, tensor, index, weights, at, groups, *, transposed=F
     )
     node = Linear(**step.titles, shape=(*size, one.weights.shape[3]), parts=(SumRegion((one,), size),))
     return node, _in_pixels(whole(node), phases, at.size)
-
-
-def _without_groups(weights, groups):
-    """Returns the weights of a grouped convolution as dense weights (kernel height, kernel width, channels, outputs), with zeros
-    between groups."""
-    if groups == 1:
-        return weights
-    height, width, inputs, outputs = weights.shape
-    full = np.zeros((height, width, groups, inputs, groups, outputs // groups))
-    for group in range(groups):
-        full[:, :, group, :, group] = weights.reshape(height, width, inputs, groups, -1)[:, :, :, group]
-    return full.reshape(height, width, groups * inputs, outputs)
 
 
 # Concatenation

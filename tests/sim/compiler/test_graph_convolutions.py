@@ -14,12 +14,13 @@ from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.lowering import convolutions, grouping
 from amaranth_tpu.sim.compiler.memory.windows import Window
 from amaranth_tpu.sim.compiler.passes import folding
-from amaranth_tpu.sim.compiler.passes.ungrouping import dense, packed
+from amaranth_tpu.sim.compiler.passes.ungrouping import packed
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.windows import Convolution, add_term, patches
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Term
+from amaranth_tpu.sim.ir.tiles import dense
 from graph_steps import run_on_model
 from step_networks import Builder
 from suites import slow

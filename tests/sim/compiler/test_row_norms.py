@@ -10,9 +10,9 @@ from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.check.against_model import against_model
 from amaranth_tpu.sim.check.reference import check_stages
-from amaranth_tpu.sim.compiler.row_norms import with_row_norms
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.normalization import exact
+from amaranth_tpu.sim.ir.row_norms import with_row_norms
 from onnx_models import Builder, weights
 from suites import slow
 

@@ -29,12 +29,6 @@ def test_small_chains(rng, n, batch):
     run_steps(compile_step(training, optimizer, config, batch), training, optimizer, rng)
 
 
-def test_jobs_of_an_update_beside_sums_that_begin_early(rng):
-    """Sums of a gradient begin early and stay in the accumulators. The sums of W', of as many rows, find room beside them."""
-    training, optimizer = with_parameters(chain(rng, (100, 40, 10))), Sgd(0.75)
-    run_steps(compile_step(training, optimizer, Config(n=8, training=True), 16), training, optimizer, rng)
-
-
 @pytest.mark.parametrize("end", ["none", "relu", "sigmoid"])
 def test_results_of_squared_error_are_read_after_they_are_stored(rng, end):
     training, optimizer = with_parameters(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..functions.functions import NONE
-from ..ir.found_norms import norms_in
-from ..ir.stage import Norm
+from .found_norms import norms_in
+from .stage import Norm
 
 __all__ = ["with_row_norms"]
 
