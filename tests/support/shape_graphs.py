@@ -240,7 +240,7 @@ class ShapeGraph:
         return self.add("Softmax", name, axis=self._axis(value))
 
     def _fitting(self, name, value):
-        """Returns the earlier values, or `name`, whose shapes ONNX broadcasts to that of `value`."""
+        """Returns the earlier values, or `name`, whose shapes ONNX broadcasts to the shape of `value`."""
         pairs = [(one, zip(self.values[one].shape[::-1], value.shape[::-1])) for one in self.others]
         return [one for one, sizes in pairs if all(a == b or 1 in (a, b) for a, b in sizes)] or [name]
 

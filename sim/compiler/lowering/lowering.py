@@ -241,7 +241,7 @@ class Lowered:
     def _beside(self, stage, name):
         """Returns the matrix of an operand of a stage's results. A constant has the same rows for each sample."""
         if self.step.tensors[stage.output].samples and name in self.step.constants:
-            return self._repeated(name, stage.result_size)
+            return self._rows(name, stage.result_size)
         return self.matrix(name)
 
     def result(self, stage):

@@ -37,7 +37,7 @@ def woven(sums, writer, config):
         for run in updates if weaving else ():
             if completed.is_ready(run):
                 ready.append(run)
-                if len(run) == 1:  # its jobs precede those of the next runs
+                if len(run) == 1:  # its jobs precede the jobs of the next runs
                     completed.finish(run)
         pipeline.items += [(run, job) for run in ready for job in writer.jobs(run)]
         updates = [run for run in updates if run not in ready]

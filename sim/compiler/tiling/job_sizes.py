@@ -66,7 +66,7 @@ def _unit_within(sums):
 def _image_rows(sums, rows, memories):
     """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
     layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit half of the operands'
-    rows. The images of other tiles are loaded again for each kernel position, if those of the smallest job do not fit."""
+    rows. The images of other tiles are loaded again for each kernel position, if the images of the smallest job do not fit."""
     found, size = 0, memories.operands.size
     for one in (one for one in sums.products if one.window):
         tiles = one.source.tiles
