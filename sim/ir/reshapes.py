@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..functions.functions import NONE
+from .strided_copies import places_of
 
 __all__ = ["without_reshapes"]
 
@@ -63,7 +64,7 @@ def _reshapes_in(graph):
     for stage in graph.stages:
         writers.setdefault(stage.output, []).append(stage)
     for name, stages in writers.items():
-        source = _copied(graph, name, stages) if len(stages) > 1 else None
+        source = _copied(graph, name, stages) if len(stages) > 1 or any(term.copies for term in stages[0].terms) else None
         if source is None:
             continue
         names[name] = names.get(source, source)
@@ -81,6 +82,10 @@ def _copied(graph, name, stages):
     tensor, source = graph.tensors[name], graph.tensors[stages[0].terms[0].source]
     if source.shape == tensor.shape or source.channels != tensor.channels or name in graph.outputs:
         return None
+    if stages[0].terms[0].copies:
+        size = source.height * source.width * source.channels
+        same = _is_plain(stages[0]) and np.array_equal(places_of(stages[0].terms[0].copies, size), np.arange(size))
+        return source.name if same and len(stages) == 1 else None
     places = np.full((tensor.height, tensor.width), -1)
     for stage in stages:
         if not _is_copy(graph, stage) or stage.terms[0].source != source.name:
@@ -95,9 +100,12 @@ def _copied(graph, name, stages):
 
 def _is_copy(graph, stage):
     term = stage.terms[0]
-    plain = not (stage.start or stage.pool or stage.softmax or stage.times) and stage.function == NONE
     diagonal = term.fixed and not term.copies and term.kernel == (1, 1) and term.groups == graph.channels(stage)
-    return len(stage.terms) == 1 and plain and diagonal and bool((graph.constants[term.weights] == 1).all())
+    return _is_plain(stage) and diagonal and bool((graph.constants[term.weights] == 1).all())
+
+
+def _is_plain(stage):
+    return len(stage.terms) == 1 and not (stage.start or stage.pool or stage.softmax or stage.times) and stage.function == NONE
 
 
 def _spread(graph, wanted, copies):

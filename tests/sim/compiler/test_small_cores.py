@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_regions_that_offsets_do_not_reach(region):
     """A region has less than 4 GiB, because instructions have offsets of 32 bits."""
     core, facts = Config(n=4), {"batch": 1, "useful_macs": 0, "tensors": {}, "memory": None, "emit": tuple}
     vectors = (1 << 32) // core.vector_bytes
-    assert program_of(b"", Cost(0, 0, 0, 0, 0), b"", {region: vectors - 1}, core, **facts).sizes[region] < 1 << 32
+
+    def made(size):
+        own = {Region.INPUT: 1, Region.OUTPUT: 1, Region.SCRATCH: 1, region: size}
+        code = SimpleNamespace(
+            words=b"", image=(), blocks=(), cost=Cost(0, 0, 0, 0, 0), plans=(), scratch=own.pop(Region.SCRATCH)
+        )
+        constants = SimpleNamespace(lowered=SimpleNamespace(sizes=own), pack=lambda *_: b"")
+        return program_of(code, constants, core, **facts)
+
+    assert made(vectors - 1).sizes[region] == (1 << 32) - core.vector_bytes
     with pytest.raises(CompileError, match=f"region {region.name} needs 4294967296 bytes.*use a smaller batch"):
-        program_of(b"", Cost(0, 0, 0, 0, 0), b"", {region: vectors}, core, **facts)
+        made(vectors)
