@@ -292,7 +292,7 @@ def test_package_simulates_in_verilator(tmp_path):
     assert status == 0 and "\npassed\n" in said and "%Warning" not in said, said
 
 
-def test_wrong_names_are_refused_before_the_work(tmp_path):
+def test_wrong_names_are_refused_before_the_work(command, tmp_path):
     """A name that Verilog reserves is refused before a model is read."""
-    done = tpu("package", "--name", "wire", "--model", tmp_path / "none.onnx", "-o", tmp_path / "x")
+    done = command("package", "--name", "wire", "--model", tmp_path / "none.onnx", "-o", tmp_path / "x")
     assert done.returncode == 1 and "name wire" in done.stderr and not (tmp_path / "x").exists(), done.stderr

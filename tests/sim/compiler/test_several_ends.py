@@ -68,7 +68,7 @@ def feeds_of(rng, count=3):
 
 def test_recurrent_step(rng, tmp_path):
     path, feeds = step(rng, tmp_path), feeds_of(rng)
-    model = check(path, feeds, ("golden", "model"), tolerance=0.05, core=SMALL, batch=2)
+    model = check(path, feeds, ("golden", "model"), tolerance=0.1, core=SMALL, batch=2)
     assert [value.shape for value in model.inputs] == [(None, 3), (None, 4)]
     assert [value.shape for value in model.outputs] == [(None, 2), (None, 4)]
     theirs = model.predict(feeds, "onnxruntime")
@@ -110,7 +110,7 @@ def test_slices_of_one_tensor_as_outputs(rng, tmp_path):
     shares = b.node("Softmax", ["one"], axis=1)
     logarithms = b.node("LogSoftmax", ["two"], axis=1)
     path = b.save(tmp_path, outputs=[shares, "two", logarithms, logits])
-    check(path, {"x": rng.normal(size=(3, 4)).astype(np.float32)}, tolerance=0.03)
+    check(path, {"x": rng.normal(size=(3, 4)).astype(np.float32)}, tolerance=0.06)
 
 
 def test_hidden_layer_as_output(rng, tmp_path):
@@ -144,7 +144,7 @@ def test_tiles_of_a_concat_without_weights_take_no_pass(rng, tmp_path):
     parts = [b.node(function, [b.node("MatMul", ["x", weights(rng, 6, 4)])]) for function in ("Relu", "Identity")]
     b.node("Relu", [b.node("Concat", parts, axis=1)])
     path = b.save(tmp_path)
-    model = check(path, {"x": rng.normal(size=(3, 6)).astype(np.float32)}, ("golden", "model"), tolerance=0.02, core=SMALL)
+    model = check(path, {"x": rng.normal(size=(3, 6)).astype(np.float32)}, ("golden", "model"), tolerance=0.06, core=SMALL)
     (join,) = [layer for layer in model.estimate(SMALL, batch=1).layers if layer.shape[-1] == 8]
     assert join.busy == 8
 
