@@ -5,7 +5,8 @@ two of its nodes leaves it. So the parts can run one after the other.
 """
 
 import heapq
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import helper
@@ -19,9 +20,9 @@ from .multiplications import multiplications
 from .reader import read_model, refusal_of_operator
 from .registry import ONNX
 
-__all__ = ["Part", "divide", "nodes_model"]
+__all__ = ["IDLE", "Part", "divide", "nodes_model"]
 
-_IDLE = "has no multiplications around it, so the core would only move its data"
+IDLE = "has no multiplications around it, so the core would only move its data"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,8 @@ class Part:
     outputs: tuple  # names of its results that other parts, or the user, read
     multiplications: int
     network: object = None  # sim.ir.graph.Graph, or None if the host computes the part
-    #: {title of a node: the reason why the core does not compute it}. Empty for a part of the core.
-    why: dict = field(default_factory=dict)
+    #: (node, reason why the core does not compute it, its multiplications). Empty for a part of the core.
+    why: tuple = ()
 
 
 def divide(graph, keep_softmax=False):
@@ -81,6 +82,7 @@ class _Division:
                 self.readers.setdefault(name, []).append(number)
         self.work = [multiplications(graph, node) for node in nodes]
         self.why = {number: why for number, node in enumerate(nodes) if (why := self._never(node))}
+        self.kinds = set()  # (operator, reason) of nodes that were refused with nothing before them
         self.accepted = []  # (numbers, network)
 
     def parts(self):
@@ -88,7 +90,7 @@ class _Division:
         while stack:
             numbers = stack.pop()
             if not any(self.work[number] for number in numbers):
-                self.why.update(dict.fromkeys(numbers, _IDLE))
+                self.why.update(dict.fromkeys(numbers, IDLE))
                 continue
             try:
                 self.accepted.append((numbers, self._read(numbers)))
@@ -152,19 +154,43 @@ class _Division:
         return read_model(model, Path("part"), self.keep_softmax)
 
     def _without(self, numbers, error):
-        """Leaves nodes that the reader refused to the host. Returns the rest as convex sets. If the error names no node,
-        the set is halved."""
-        text = str(error).partition(": ")[2]
-        makers = {name: one for one in numbers for name in self.nodes[one].output if name}
-        refused = makers.get(getattr(error, "value", None))
+        """Divides a convex set of nodes that the reader refused. Returns convex sets. If the error names a node, the second set
+        begins with it, as what is before it may be the reason. A node that is refused again is left to the host."""
+        refused = self._refused(numbers, error)
         if refused is None:
-            refused = next((one for one in numbers if text.startswith(title(self.nodes[one]))), None)
-        if refused is None and len(numbers) > 1:
-            half = len(numbers) // 2
-            return [part for some in (numbers[:half], numbers[half:]) for part in self._convex(some)]
-        refused = numbers[0] if refused is None else refused
-        self.why[refused] = _reason(error, self.nodes[refused])
-        return self._convex(numbers)
+            halves = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+            return [part for some in halves for part in self._convex(some)]
+        node = self.nodes[refused]
+        after = self._after(refused, numbers)
+        before = [one for one in numbers if one not in after]
+        reason = _reason(error, node)
+        kind = node.op_type, re.sub(r"[0-9]+", "#", reason)
+        first = not any(self.maker.get(name) in before for name in self.reads[refused])
+        if first or kind in self.kinds:
+            self.kinds.add(kind)
+            self.why[refused] = reason
+            return self._convex(numbers)
+        return self._convex(before) + self._convex(sorted(after))
+
+    def _refused(self, numbers, error):
+        """Returns the number of the node that an error is about, or None."""
+        if len(numbers) == 1:
+            return numbers[0]
+        makers = {name: one for one in numbers for name in self.nodes[one].output if name}
+        if error.value in makers:
+            return makers[error.value]
+        text = str(error).partition(": ")[2]
+        return next((one for one in numbers if text.startswith(title(self.nodes[one]))), None)
+
+    def _after(self, first, numbers):
+        """Returns a node, and the nodes of a set that depend on it."""
+        inside, found, stack = set(numbers), set(), [first]
+        while stack:
+            one = stack.pop()
+            if one in inside and one not in found:
+                found.add(one)
+                stack += [reader for name in self.nodes[one].output if name for reader in self.readers.get(name, ())]
+        return found
 
     # The order of all parts
 
@@ -204,7 +230,7 @@ class _Division:
 
     def _part(self, numbers, network=None):
         numbers = sorted(numbers)
-        why = {} if network is not None else {title(self.nodes[one]): self.why[one] for one in numbers}
+        why = () if network else tuple((self.nodes[one], self.why[one], self.work[one]) for one in numbers)
         work = sum(self.work[one] for one in numbers)
         return Part([self.nodes[one] for one in numbers], *self._ends(numbers), work, network, why)
 

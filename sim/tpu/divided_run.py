@@ -7,12 +7,12 @@ import numpy as np
 from ..check.against_model import ModelComparison
 from ..check.interpreters import InterpreterError, available
 from ..data.printable import quoted
+from ..frontend.division import IDLE
 from .inference_run import InferenceRun, RunError
 from .places import interpreter_of
 
 __all__ = ["DividedRun", "Row"]
 
-_MOST_REASONS = 3  # in a row
 _ALIKE = 2e-3  # largest difference in binary32 between the parts and the whole file, relative to the largest value
 
 
@@ -48,11 +48,13 @@ class Row:
 
 
 def _reasons(why):
+    """Returns texts for a :class:`.Part`, those of the most multiplications first."""
     groups = {}
-    for title, reason in why.items():
-        groups.setdefault((title.partition(",")[0].removeprefix("operator "), reason), []).append(title)
-    ranked = sorted(groups.items(), key=lambda item: -len(item[1]))
-    return tuple(f"{operator}{f' x {len(titles)}' if titles[1:] else ''}: {why}" for (operator, why), titles in ranked)
+    for node, reason, work in why:
+        count, total = groups.get((node.op_type, reason), (0, 0))
+        groups[node.op_type, reason] = count + 1, total + work
+    ranked = sorted(groups.items(), key=lambda item: (-item[1][1], item[0][1] == IDLE, -item[1][0]))
+    return tuple(f"{operator}{f' x {count}' if count > 1 else ''}: {why}" for (operator, why), (count, _) in ranked)
 
 
 @dataclass(frozen=True, eq=False)
