@@ -19,6 +19,7 @@ from .command_line import (
     NoCheck,
     RunFailed,
     ShapeOption,
+    Strict,
     WeightsOption,
     console,
     replaceable_folder,
@@ -82,6 +83,7 @@ def compile_model(
     memory: memory_option() = DEFAULT_MEMORY,
     effort: EffortOption = Effort.BEST,
     no_check: NoCheck = False,
+    strict: Strict = False,
     passes: PassesOption = False,
     print_after: PrintAfterOption = None,
     as_json: Json = False,
@@ -94,10 +96,18 @@ def compile_model(
     writes the same bytes. A model of the core runs each new program on random samples, and every program on the test vectors.
     Exits with 0 if all these results match the golden model bit for bit, and agree with an ONNX interpreter within rounding
     error; otherwise it writes nothing.
+
+    A model that the core cannot run alone is divided, as by `tpu run`. The folder then has a folder of such files for each part
+    of the core, an ONNX file for each part of the host, and `parts.json`, their list in order. `--strict` refuses such a model.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES
     from amaranth_tpu.sim.bundle.c_words import is_taken
     from amaranth_tpu.sim.compiler.compile import check_batch
+    from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
+    from amaranth_tpu.sim.ir.errors import ModelError
+    from amaranth_tpu.sim.tpu.divided import DividedModel
+
+    from .compile_divided import compile_divided, part_names
 
     if passes:
         return print_passes(as_json)
@@ -117,23 +127,28 @@ def compile_model(
         raise typer.BadParameter(f"--name {name} is reserved in C or C++; choose another name, such as {name}_model")
     check_batch(batch)
     config, host = core.config(), host_of(memory)
-    replaceable_folder(output, FILES)
+    replaceable_folder(output, (*FILES, *part_names()))
     read = {"--model": [SHIPPED.get(model) or model], "--input": [input]}
     check_outputs(read, Output("--output", output, folder=True, replaced=True))
     identity = model_object(model)
-    made = compiled(
-        config,
-        model,
-        shape=shape,
-        batch=batch,
-        name=name,
-        input=input,
-        seed=seed,
-        probabilities=probabilities,
-        weights=weights,
-        effort=effort,
-        no_check=no_check,
-    )
+    words = {"shape": shape, "batch": batch, "name": name, "seed": seed, "probabilities": probabilities, "weights": weights}
+    words |= {"effort": effort, "no_check": no_check}
+    try:
+        made = compiled(config, model, input=input, **words)
+    except ModelError as refusal:
+        if strict or input:
+            raise
+        divided = DividedModel(
+            Path(SHIPPED.get(model) or model),
+            refusal,
+            keep_softmax=probabilities,
+            shapes=parse_shapes(shape),
+            effort=effort.value,
+            weights=weights,
+        )
+        divided.check_programs = not no_check
+        facts = {"output": output, "batch": batch, "name": name, "seed": seed, "check": _check, "as_json": as_json}
+        return compile_divided(divided, identity, config, **facts)
     bundle, program = made.bundle, made.program
     write_folder(output, bundle.files)
     figures = {

@@ -18,7 +18,7 @@ from .outputs import Output, check_outputs
 from .run_data import images_asked
 from .run_options import SimulatorName
 
-__all__ = ["run_divided"]
+__all__ = ["random_inputs", "run_divided"]
 
 #: Options that need a model that the core runs alone.
 _ALONE = ("layers", "trace", "waves", "checkpoint", "data", "preprocess", "labels")
@@ -101,10 +101,14 @@ def _data(model, options):
         return x, {"kind": "file", "file": str(options.input), "text": text}
     if options.images == "all":
         raise typer.BadParameter("--images all needs --input; for random samples give a number")
-    count = images_asked(options.images) or 1
-    rng = np.random.default_rng(options.seed)
-    x = {value.name: _random(rng, value, count) for value in model.inputs}
+    x = random_inputs(model, images_asked(options.images) or 1, options.seed)
     return x, {"kind": "random", "seed": options.seed, "text": f"random, seed {options.seed}: no --input"}
+
+
+def random_inputs(model, count, seed):
+    """Returns random arrays for the inputs of a divided model, by name."""
+    rng = np.random.default_rng(seed)
+    return {value.name: _random(rng, value, count) for value in model.inputs}
 
 
 def _random(rng, value, count):

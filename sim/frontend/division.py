@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 from onnx import helper
 
 from ..data.printable import printable
@@ -66,7 +67,9 @@ def nodes_model(graph, nodes, inputs, outputs):
 
 def _entry(graph, name):
     kind, shape = graph.kinds.get(name, (0, None))
-    return helper.make_tensor_value_info(name, kind, shape) if kind else helper.make_empty_tensor_value_info(name)
+    return (
+        helper.make_tensor_value_info(name, kind, shape) if kind else onnx.ValueInfoProto(name=name, type=graph.types.get(name))
+    )
 
 
 class _Division:

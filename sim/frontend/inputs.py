@@ -66,7 +66,7 @@ def read_inputs(graph, initializers, layouts, samples):
 
 def check_sizes(entries, first=1):
     """Raises an error that names all inputs with an open size at an axis from `first` on."""
-    found = [entry for entry in entries if any(dim.dim_value < 1 for dim in entry.type.tensor_type.shape.dim[first:])]
+    found = [entry for entry in entries if any(map(_is_open, entry.type.tensor_type.shape.dim[first:]))]
     if found:
         several, options = len(found) > 1, " ".join(f"--shape {_example(entry)}" for entry in found)
         named = ", ".join(f"{quoted(entry.name)} has the shape {_shown(entry)}" for entry in found)
@@ -74,6 +74,10 @@ def check_sizes(entries, first=1):
             f"input{'s' * several} {named}: only the first size, the batch, may be open; give {'all' if several else 'its'} "
             f"sizes with {options} or `shapes`, or export the model with fixed sizes"
         )
+
+
+def _is_open(dim):
+    return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
 def _nodes(inputs, layouts):

@@ -36,6 +36,7 @@ from .index.views import everything
 from .inputs import NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import first_output, inline, title, unsupported
+from .old_opsets import OLDEST, converted
 from .operators.concatenation import stacked, together
 from .operators.expressions import limited_proofs
 from .order import sort_nodes
@@ -100,6 +101,9 @@ def checked_model(model, shapes=None, check_operators=lambda graph: None):
         raise ModelError("it has no graph: not an ONNX model, or a truncated one; export it again")
     check_text(model)
     opsets = check_header(model)
+    if opsets[""] < OLDEST:
+        model = converted(model, opsets[""])
+        opsets = check_header(model)
     if model.functions:
         model = without_functions(model)
     check_names(model.graph, opsets)

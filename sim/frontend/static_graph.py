@@ -33,6 +33,7 @@ class StaticGraph:
     nodes: list = field(default_factory=list)  # in topological order, without the computation of shapes
     initializers: dict = field(default_factory=dict)  # {name: TensorProto}
     kinds: dict = field(default_factory=dict)  # {name: (element type, shape or None)} of each value whose type is known
+    types: dict = field(default_factory=dict)  # {name: onnx.TypeProto} of values that are not tensors
     constant: set = field(default_factory=set)  # names of values that do not depend on an input
 
     @property
@@ -57,8 +58,10 @@ def static_graph(model, folder):
     opsets = {"" if entry.domain in ONNX else entry.domain: entry.version for entry in model.opset_import}
     inputs = [entry.name for entry in graph.input if entry.name not in stored]
     found = StaticGraph(opsets, model.ir_version, inputs, [entry.name for entry in graph.output])
-    declared = {entry.name: _kind(entry) for entry in (*_inferred(model), *graph.output) if entry.type.HasField("tensor_type")}
-    found.kinds |= {entry.name: _kind(entry) for entry in graph.input if entry.name in inputs}
+    entries = (*_inferred(model), *graph.output, *graph.input)
+    declared = {entry.name: _kind(entry) for entry in entries if entry.type.HasField("tensor_type")}
+    found.types = {entry.name: entry.type for entry in entries if entry.type.WhichOneof("value") not in (None, "tensor_type")}
+    found.kinds |= {name: declared[name] for name in inputs if name in declared}
     small = {}
     for name, tensor in stored.items():
         _store(found, small, name, tensor)

@@ -92,7 +92,7 @@ class DividedModel:
 
     @property
     def _is_open(self):
-        return any(value.shape[:1] == (None,) for value in self.inputs)
+        return any(map(_opens, self.inputs))
 
     def _static(self, count):
         """Returns the :class:`.StaticGraph` of the model for a size of the open batch."""
@@ -103,6 +103,15 @@ class DividedModel:
                 if dim.dim_value < 1 and entry.name not in self._constants:
                     dim.dim_value = count
         return static_graph(model, self.path.parent)
+
+    def parts(self, batch=1):
+        """Returns the parts in the order of the computation, as a list of :class:`.RunPart`."""
+        return self._division(batch)[1]
+
+    def values(self, arrays, batch):
+        """Computes the values between the parts by the golden model and the host. `arrays` has the inputs by name, in the
+        shapes of the file."""
+        return self._values(arrays, batch, lambda part, values: part.on_core(values, "golden", None, None))[0]
 
     def table(self, batch=1):
         """Returns what runs where: a list of :class:`Row`, in the order of the computation."""
@@ -229,13 +238,13 @@ class DividedModel:
             given = ", ".join(map(quoted, map(str, x))) or "nothing"
             raise DataError(f"the model's inputs are {', '.join(map(quoted, names)) or 'none'}, not {given}")
         shaped = {value.name: _shaped(value, x[value.name]) for value in self.inputs}
-        counts = {name: array.shape[0] for name, array in shaped.items() if array.ndim}
-        opened = {counts[value.name] for value in self.inputs if value.shape[:1] == (None,)}
+        counts = {value.name: len(shaped[value.name]) for value in self.inputs if value.shape}
+        opened = {counts[value.name] for value in self.inputs if _opens(value)}
         if len(opened) > 1:
             raise DataError(f"the inputs have different batches: {', '.join(f'{quoted(n)} {c}' for n, c in counts.items())}")
         if opened:
             return [shaped], opened.pop(), True
-        groups = {counts[value.name] // value.shape[0] for value in self.inputs if value.shape} or {1}
+        groups = {counts[value.name] // max(1, value.shape[0]) for value in self.inputs if value.shape} or {1}
         if groups == {1}:
             return [shaped], 1, True
         if len(groups) > 1 or any(not value.shape for value in self.inputs):
@@ -244,8 +253,15 @@ class DividedModel:
         return [{name: np.split(array, number)[one] for name, array in shaped.items()} for one in range(number)], 1, False
 
 
+def _opens(value):
+    """Returns True if the first size of an input is open."""
+    return bool(value.shape) and value.shape[0] is None
+
+
 def _shaped(value, array):
     """Returns an array in the type of an input, and in its shape but for the number of samples."""
+    if value.shape is None:
+        return array
     array = np.asarray(array)
     if value.dtype.kind != "O":
         if array.dtype.kind not in "fiubV":
@@ -257,7 +273,7 @@ def _shaped(value, array):
             array = array.reshape(-1, *sample)
     rows = fixed[0] if fixed else None
     fits = array.shape == fixed or bool(fixed) and array.shape[1:] == sample and array.ndim and not array.shape[0] % (rows or 1)
-    if not fits or 0 in array.shape and 0 not in fixed:
+    if not fits:
         shape = f"({', '.join('count' if size is None else str(size) for size in fixed)})"
         raise DataError(f"input {quoted(value.name)}: an array of shape {array.shape} does not fit; it takes {shape}")
     return np.ascontiguousarray(array) if array.ndim else array
@@ -271,9 +287,12 @@ def _joined(arrays, alone):
 
 def _value(entry):
     kind = entry.type.tensor_type
-    if not entry.type.HasField("tensor_type") or not kind.HasField("shape"):
-        raise ModelError(f"input {quoted(entry.name)} is not a tensor, or has no shape; export the model with one")
-    shape = tuple(dim.dim_value if dim.dim_value > 0 else None for dim in kind.shape.dim)
+    if not entry.type.HasField("tensor_type"):
+        return Value(entry.name, None, np.dtype(object))
+    if not kind.HasField("shape"):
+        raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
+    dims = enumerate(kind.shape.dim)
+    shape = tuple(dim.dim_value if dim.dim_value > 0 or axis and dim.HasField("dim_value") else None for axis, dim in dims)
     return Value(entry.name, shape, np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)))
 
 

@@ -14,18 +14,29 @@ from ..golden.weight_formats import rounded_network
 from .model import Model
 from .temporary_file import TemporaryFile
 
-__all__ = ["RunPart", "made_parts", "host_session"]
+__all__ = ["RunPart", "HostSession", "made_parts"]
 
 
-def host_session(model, names):
-    """Returns a session of the best installed interpreter that computes the named values of an `onnx.ModelProto`."""
-    reasons = []
-    for make in available():
-        try:
-            return make(model, list(names))
-        except InterpreterError as error:
-            reasons.append(str(error))
-    raise InterpreterError("; ".join(reasons))
+class HostSession:
+    """A session of the best installed interpreter that computes the named values of an `onnx.ModelProto`.
+
+    Calls take the inputs and return the values, `{name: array}`. They raise InterpreterError.
+    """
+
+    def __init__(self, model, names):
+        self._model, self._names, self._makers, self._session = model, list(names), available(), None
+
+    def __call__(self, feeds):
+        reasons = []
+        while self._makers:
+            try:
+                self._session = self._session or self._makers[0](self._model, self._names)
+                return dict(zip(self._names, self._session(feeds)))
+            except InterpreterError as error:
+                reasons.append(str(error))
+                self._makers, self._session = self._makers[1:], None
+        self._makers = available()
+        raise InterpreterError("; ".join(reasons))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +61,7 @@ class RunPart:
 
     @cached_property
     def session(self):
-        """Returns the interpreter's session of this part."""
-        return host_session(self.onnx, self.part.outputs)
+        return HostSession(self.onnx, self.part.outputs)
 
     @property
     def samples(self):
@@ -60,8 +70,7 @@ class RunPart:
 
     def on_host(self, values):
         """Computes the part by an interpreter. `values` has the inputs by name. Returns `{name: array}`."""
-        found = self.session({name: values[name] for name in self.part.inputs})
-        return dict(zip(self.part.outputs, found))
+        return self.session({name: values[name] for name in self.part.inputs})
 
     def given(self, values):
         """Returns the part's inputs as an argument of the methods of its model."""

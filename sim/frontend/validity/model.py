@@ -19,7 +19,6 @@ from .operator_rules import ML, rules_of
 
 __all__ = ["check_text", "check_header", "check_names"]
 
-_OLDEST = 8  # oldest supported operator set
 _OLDEST_IR = 3  # older files could not name their operator set
 
 
@@ -57,10 +56,10 @@ def check_header(model):
                 f"{known[domain]}, which the onnx package knows; export the model for one of these, or install a "
                 "newer onnx"
             )
+    if "" not in opsets and model.graph.node and not any(node.domain in ONNX for node in model.graph.node):
+        opsets[""] = known[""]  # no node needs it
     if "" not in opsets:
         raise ModelError("the file does not say which operator set it uses; is it truncated?")
-    if opsets[""] < _OLDEST:
-        raise ModelError(f"opset {opsets['']} is too old; convert the model to {_OLDEST} or later (onnx.version_converter)")
     return opsets
 
 

@@ -1,5 +1,6 @@
 """Tests of models that are divided between the core and the host: names, shapes and values against onnxruntime, and the parts."""
 
+import json
 import logging
 import re
 
@@ -206,6 +207,24 @@ def test_run_shows_what_runs_where(rng, tmp_path):
     assert figures["outputs"] == [b.last] and figures["share"] == 1 and len(figures["parts"]) == 3
     plan = printed("divided_plan", tpu_command("run", "--model", path, "--explain", "--n", 2, "--json").stdout)
     assert plan["cycles"] > 0
+    refusal = tpu_command(*options, "--strict")
+    assert refusal.returncode and "operator Sin, node 'foreign': is not supported" in refusal.stderr
+
+
+def test_compile_writes_all_parts(rng, tmp_path):
+    """The programs of the core, and the nodes of the host between them, with their values in order; `--strict` refuses."""
+    b = Builder(["n", 4])
+    _foreign(b, rng)
+    path, folder = b.save(tmp_path), tmp_path / "made"
+    options = "compile", "--model", path, "--n", 2, "--batch", 3, "-o", folder, "--json"
+    figures = printed("divided_compile", tpu_command(*options).stdout)
+    parts = json.loads((folder / "parts.json").read_text())["parts"]
+    assert parts == figures["parts"] and [part.get("operators") for part in parts] == [None, ["Sin"], None]
+    assert [part["inputs"][0]["name"] for part in parts] == ["x", "t0", "t1"]
+    assert [part["outputs"][0]["shape"] for part in parts] == [[3, 6], [3, 6], [3, 3]]
+    assert set(figures["files"]) > {"part1/model.bin", "part2.onnx", "part3/model.h"}
+    first, last = (np.fromfile(folder / f"part{one}/{file}.bin", "<f4") for one, file in ((1, "results"), (3, "samples")))
+    np.testing.assert_allclose(np.sin(first), last, rtol=1e-6)
     refusal = tpu_command(*options, "--strict")
     assert refusal.returncode and "operator Sin, node 'foreign': is not supported" in refusal.stderr
 
