@@ -32,6 +32,21 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
     assert host_model(graph, program).needs.features & REGISTER["features"].pack(**FEATURES | {"transpose": 1})
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_random_depthwise_networks(rng, number, monkeypatch):
+    """Random strides, padding and widths, also beyond the lanes, give the golden model's bits if all mappings are used."""
+    monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
+    config = Config(n=int(rng.choice([4, 8])), transpose=True)
+    mapped = graph = None
+    while mapped is graph:  # until a layer can be mapped
+        layers = [(int(rng.integers(1, 3)), int(rng.integers(least, 2))) for least in (-1, 0)]
+        size = (int(side) for side in rng.integers(10, 18, 2))
+        graph = network(rng, *size, config.n, layers, kernel=int(rng.integers(2, 4)))
+        mapped = map_depthwise(graph, config, 2)
+    turn_all(monkeypatch, graph, config.n, 2)
+    check(graph, config, 2, rng)
+
+
 def test_windows_that_see_only_padding(rng, monkeypatch):
     """A depthwise kernel whose two rows are above and below an image of one row reads no value, and gives the bias."""
     depthwise = GivenTerm("t0", random_values(rng, (2, 1, 1, 4)), dilation=(2, 1), padding=(1, 0), groups=4)
