@@ -69,7 +69,7 @@ def _bundle(part, values, config, name, check):
     """Returns `(bundle, program)` of a part, after the checks of `tpu compile`, with test vectors from the model's own values."""
     from amaranth_tpu.hw.verilog.header import command, origin
     from amaranth_tpu.sim.bundle.bundle import make_bundle
-    from amaranth_tpu.sim.compiler.row_norms import with_row_norms
+    from amaranth_tpu.sim.ir.row_norms import with_row_norms
     from amaranth_tpu.sim.tpu.inputs_outputs import samples_of
 
     from ..show.terminal import compiling

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from ..data.printable import printable
 from ..ir.errors import ModelError
 from .branches import reads_of
-from .index.values import FLOATS, INTEGERS
+from .index.values import FLOATS, INTEGERS, MOST_VALUES
 from .messages import inline, title
 from .multiplications import multiplications
 from .reader import read_model, refusal_of_operator
@@ -54,7 +54,7 @@ def nodes_model(graph, nodes, inputs, outputs):
         if name in constants or name not in graph.constant:
             continue
         constants[name] = graph.initializers.get(name)
-        if name in makers:
+        if constants[name] is None and name in makers:
             wanted[id(makers[name])] = makers[name]
             stack += reads_of(makers[name])
     kept = [node for node in graph.nodes if id(node) in wanted] + list(nodes)
@@ -158,7 +158,10 @@ class _Division:
 
     def _without(self, numbers, error):
         """Divides a convex set of nodes that the reader refused. Returns convex sets. If the error names a node, the second set
-        begins with it, as what is before it may be the reason. A node that is refused again is left to the host."""
+        begins with it, as what is before it may be the reason. A node that is refused again is left to the host. A constant that
+        the reader cannot compute is computed here."""
+        if error.value in self.graph.constant and self._folded(error.value):
+            return [numbers]
         refused = self._refused(numbers, error)
         if refused is None:
             halves = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
@@ -174,6 +177,19 @@ class _Division:
             self.why[refused] = reason
             return self._convex(numbers)
         return self._convex(before) + self._convex(sorted(after))
+
+    def _folded(self, name):
+        """Computes a constant of the graph, and stores it. Returns False if it is stored, or cannot be computed."""
+        if name in self.graph.initializers or self.graph.size(name) > MOST_VALUES:
+            return False
+        from onnx.reference import ReferenceEvaluator  # slow to import, and seldom needed
+
+        try:
+            (value,) = ReferenceEvaluator(nodes_model(self.graph, [], (), (name,))).run([name], {})
+            self.graph.initializers[name] = numpy_helper.from_array(value, name)
+        except Exception:  # of the package onnx, for a node that it cannot compute either
+            return False
+        return True
 
     def _refused(self, numbers, error):
         """Returns the number of the node that an error is about, or None."""
