@@ -196,7 +196,7 @@ def make_job(options):
     network = trainable_network(graph, options.loss)
     writer = ModelWriter(network) if options.output or is_gpt else None
     data = choose_train_data(graph, options)
-    if any(part.is_padded for part in (data.train, data.validation, data.test) if part):
+    if any(part.is_counted for part in (data.train, data.validation, data.test) if part):
         network = replace(network, is_counted=True)
     plan = _plan(graph, options)
     masters = initialize(network, options.seed) if fresh and not is_gpt else None  # the GPT's file has new weights

@@ -19,7 +19,7 @@ def _mean(losses, counted):
     if counted is None:
         return float(losses.mean())
     shares = np.asarray(counted).astype(np.float64).reshape(losses.shape)
-    return float((losses * shares).sum() / max(shares.sum(), 1))
+    return float((losses * shares).sum() / max(np.count_nonzero(shares), 1))
 
 
 def cross_entropy(logits, targets, counted=None):
@@ -29,7 +29,7 @@ def cross_entropy(logits, targets, counted=None):
     ----------
     logits, targets : array (..., classes)
     counted : array (...) or None
-        Factor of the loss of each position. The mean is over the sum of these factors.
+        Factor of the loss of each position. The mean is over the factors that are not 0.
     """
     values, shares = np.asarray(logits, np.float64), np.asarray(targets).astype(np.float64)
     with np.errstate(all="ignore"):

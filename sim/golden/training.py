@@ -118,7 +118,7 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     cores : int
         Number of cores in the ring. Each processes an equal share of the samples, in order.
     counted : array (batch, positions) or None
-        Factor of the loss of each position, 1 or 0, if the graph is `counted`. Default: 1.
+        Factor of the loss of each position, if the graph is `counted`. The mean is over the factors that are not 0. Default: 1.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def target_tensors(made, network, targets, counted):
 def divisor_of(graph, batch, counted):
     """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
     height, width, channels = graph.tensors[graph.output].shape
-    positions = batch * height * width if counted is None else max(1, int(np.sum(np.asarray(counted).astype(np.int64))))
+    positions = batch * height * width if counted is None else max(1, np.count_nonzero(counted))
     return positions if graph.loss is Loss.CROSS_ENTROPY else positions * channels / 2
 
 

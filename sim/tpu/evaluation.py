@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..golden.losses import Positions, squared_error
+from ..golden.losses import Positions, cross_entropy, squared_error
 from ..ir.errors import ModelError
 from ..ir.losses import Loss
 from ..trainer.errors import ArgumentError
@@ -10,7 +10,7 @@ from ..trainer.metric_names import parse_metric
 from ..trainer.metrics import measured
 from ..trainer.samples import Score
 from .arguments import check_name
-from .training_data import labels_of
+from .training_data import labels_of, shares_of
 
 __all__ = ["evaluation", "loss_of"]
 
@@ -40,7 +40,8 @@ def evaluation(run, y, loss, metrics):
     metrics = [metrics] if isinstance(metrics, str) else metrics
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
-    positions, labels = Positions(network), labels_of(network, y, len(values), loss)
+    positions, shares = Positions(network), shares_of(network, y, len(values), loss)
+    labels = labels_of(network, y if shares is None else shares.argmax(axis=-1), len(values), loss)
     vectors = positions.vectors(values)
     if loss is Loss.SQUARED_ERROR:
         if metrics:
@@ -54,4 +55,5 @@ def evaluation(run, y, loss, metrics):
         names = [parse_metric(name) for name in metrics if name not in _ACCURACY]
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`metrics`: {error}") from None
-    return {"loss": score.loss, "accuracy": score.accuracy} | measured(names, vectors, labels)
+    mean = score.loss if shares is None else cross_entropy(vectors, shares)
+    return {"loss": mean, "accuracy": score.accuracy} | measured(names, vectors, labels)

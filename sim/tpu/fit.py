@@ -54,7 +54,7 @@ def fit(network, x, y, given, frozen, check_programs):
     if frozen:
         trained = _with_frozen(trained, frozen(*(writer.held(), writer.scales) if writer.own_form else ({}, None)))
     samples, measured = training_sets(network, x, y, loss, given)
-    if samples.is_padded or measured and measured.is_padded:
+    if samples.is_counted or measured and measured.is_counted:
         trained = replace(trained, is_counted=True)
     early = callbacks.early_stopping
     if early and measured is None:

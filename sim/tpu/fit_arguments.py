@@ -17,6 +17,13 @@ class FitArguments(Hyperparameters):
     )
     validation_data: object = argument(None, "(x, y) or None", "Samples and labels on which each epoch is evaluated.")
     loss: str = argument("cross_entropy", "str", "`cross_entropy` of the softmax, `mse`, or Keras' names for them.")
+    sample_weight: object = argument(
+        None, "array or None", "Factor of the loss of each sample, (count,), or of each of its positions, (count, positions)."
+    )
+    class_weight: object = argument(None, "dict or None", "Factor of the loss of each class, by class number. Default: 1.")
+    label_smoothing: float = argument(
+        0.0, "float", "Share of each label, from 0 to below 1, that is divided among all classes, for the loss `cross_entropy`."
+    )
     callbacks: object = argument(
         (),
         "callback or list of callbacks",

@@ -41,8 +41,9 @@ class TrainableModel:
             Values are not scaled: give images as the model expects them, such as `images / 255`. For uint8 there is a warning.
         y : array
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
-            tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. For the
-            loss `mse`: the wanted results, in the shape of the model's output.
+            tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. Also shares
+            of the classes with the sum 1, (count, classes) or (count, positions, classes). For the loss `mse`: the wanted
+            results, in the shape of the model's output.
 
         Raises
         ------

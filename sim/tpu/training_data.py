@@ -1,20 +1,23 @@
 """Samples and labels for training, from arrays."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
+from ..data.errors import DataError
 from ..data.labels import as_labels, as_wanted
 from ..data.samples import takes_integers
 from ..golden.arithmetic import round_bfloat16
+from ..golden.losses import Positions
 from ..ir.losses import Loss
 from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples
-from .arguments import as_array
+from .arguments import as_array, shown
 from .inputs_outputs import samples_of
 
-__all__ = ["labels_of", "training_sets"]
+__all__ = ["labels_of", "shares_of", "training_sets"]
 
 
 def labels_of(network, y, count, loss, name="y"):
@@ -35,14 +38,78 @@ def _labelled(network, x, y, loss, name):
             stacklevel=5,
         )
     rows = samples_of(network, x).rows
-    return LabelledSamples(rows if network.feeds else round_bfloat16(rows), labels_of(network, y, len(rows), loss, name))
+    shares = shares_of(network, y, len(rows), loss)
+    labels = labels_of(network, y if shares is None else shares.argmax(-1), len(rows), loss, name)
+    shares = None if shares is None else Positions(network).flat(round_bfloat16(shares))
+    return LabelledSamples(rows if network.feeds else round_bfloat16(rows), labels, shares)
+
+
+def shares_of(network, y, count, loss):
+    """Returns labels that are shares of the classes, (count, positions, classes). Returns None for class numbers, one-hot rows
+    and other losses. Raises DataError if shares are negative, or their sum is not 1."""
+    height, width, classes = network.tensors[network.output].shape
+    array = np.asarray(as_array(y))
+    is_shares = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] == classes > 1
+    if loss is not Loss.CROSS_ENTROPY or not is_shares or array.size != count * height * width * classes:
+        return None
+    if height * width == 1 and np.isin(array, (0, 1)).all():
+        return None
+    shares = array.reshape(count, height * width, classes)
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and np.allclose(shares.sum(-1), 1, atol=1e-3)):
+        raise DataError(f"y: shares of {classes} classes must be numbers of at least 0 with the sum 1 for each position")
+    return shares.astype(np.float32)
+
+
+def _weighted(network, samples, loss, given):
+    """Returns samples with the factors and the label smoothing of the :class:`.FitArguments` `given`."""
+    smoothing, labels = given.label_smoothing, samples.labels.reshape(len(samples), -1)
+    if not 0 <= smoothing < 1:
+        raise ArgumentError(f"`label_smoothing` must be at least 0 and less than 1, not {shown(smoothing)}")
+    positions = Positions(network)
+    if loss is Loss.SQUARED_ERROR and (smoothing or given.class_weight is not None):
+        raise ArgumentError("`label_smoothing` and `class_weight` need the loss cross_entropy")
+    if smoothing:
+        vectors = positions.vectors(positions.targets(labels) if samples.shares is None else samples.shares).astype(np.float32)
+        samples = replace(
+            samples, shares=positions.flat(round_bfloat16(vectors * (1 - smoothing) + smoothing / positions.classes))
+        )
+    factors = [
+        _factors(given.sample_weight, len(samples), len(positions)),
+        _of_classes(given.class_weight, labels, positions.classes),
+    ]
+    factors = [one for one in factors if one is not None]
+    return replace(samples, factors=np.prod(factors, axis=0).astype(np.float32)) if factors else samples
+
+
+def _factors(given, count, positions):
+    if given is None:
+        return None
+    array = np.asarray(as_array(given), np.float64)
+    if array.shape in ((count,), (count, 1)):
+        array = np.broadcast_to(array.reshape(count, 1), (count, positions))
+    if array.size != count * positions or len(array) != count:
+        raise DataError(f"sample_weight: must have shape ({count},) or ({count}, {positions}), not {array.shape}")
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        raise DataError("sample_weight: must hold finite numbers of at least 0")
+    return array.reshape(count, positions)
+
+
+def _of_classes(given, labels, classes):
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not all(isinstance(one, (int, np.integer)) and 0 <= one < classes for one in given):
+        raise ArgumentError(f"`class_weight` must be a dict of numbers by class number, 0 to {classes - 1}, not {shown(given)}")
+    factors = np.array([given.get(one, 1) for one in range(classes)], np.float64)
+    if not (np.isfinite(factors).all() and (factors >= 0).all()):
+        raise ArgumentError("`class_weight` must hold finite numbers of at least 0")
+    return factors[np.maximum(labels, 0)]
 
 
 def training_sets(network, x, y, loss, given):
     """Returns `(training set, validation set or None)`, for the :class:`.FitArguments` `given`. Raises DataError or
     ArgumentError."""
     split, data = given.validation_split, given.validation_data
-    samples = _labelled(network, x, y, loss, "y")
+    samples = _weighted(network, _labelled(network, x, y, loss, "y"), loss, given)
     if data is not None:
         if split:
             raise ArgumentError("`validation_split` and `validation_data` exclude each other; give one")

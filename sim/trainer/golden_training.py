@@ -37,7 +37,7 @@ class Batch:
     x: np.ndarray
     labels: np.ndarray  # Array. As in :class:`sim.trainer.samples.LabelledSamples`.
     targets: np.ndarray
-    counted: np.ndarray | None  # Int64 (batch, positions) or None. Factor of the loss of each position.
+    counted: np.ndarray | None  # Int64 or bfloat16 (batch, positions), or None. Factor of the loss of each position.
     rate: float  # learning rate for the mean gradient over the batch
     masks: dict  # Dict of int to bfloat16 array. Dropout masks by stage number.
 
@@ -152,7 +152,7 @@ class Training:
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
         chosen = self.samples.chosen(self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size])
-        targets, counted = self.objective.targets(chosen.labels)
+        targets, counted = self.objective.targets(chosen.labels, chosen.shares, chosen.factors)
         masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch_size)
         x = core_input(self.network, chosen.rows)
         return Batch(epoch, number, x, chosen.labels, targets, counted, self.rate(self.step_number), masks)
@@ -169,6 +169,7 @@ class Training:
         given = (batch.x, batch.targets, batch.rate, batch.masks)
         result = step(self.network, position.state, plan.optimizer, *given, self.sums, plan.cores, batch.counted)
         score = self.objective.score(result.logits, batch.labels)
+        score = score if self.samples.is_plain else replace(score, loss=result.loss)
         self.check_loss(score.loss, batch)
         self.losses[done], self.right[done], self.counts[done] = score.loss, score.right or 0, score.count
         epoch, number = divmod(done + 1, self.steps)

@@ -24,6 +24,10 @@ class LabelledSamples:
     #: Int64 (count,) or (count, positions); bfloat16 (count, output size). Class numbers, counted from 0; `PADDING` does not
     #: count. Wanted numbers for the squared error.
     labels: np.ndarray
+    #: Bfloat16 (count, output size) or None. Shares of the classes in place of one label, in the order of the model's outputs.
+    shares: np.ndarray | None = None
+    #: Float32 (count, positions) or None. Factor of the loss of each position.
+    factors: np.ndarray | None = None
 
     @classmethod
     def checked(cls, rows, labels, classes, what="the data"):
@@ -41,18 +45,24 @@ class LabelledSamples:
 
     def chosen(self, numbers):
         """Returns the samples with the given numbers, in the given order."""
-        return LabelledSamples(self.rows[numbers], self.labels[numbers])
+        more = (None if one is None else one[numbers] for one in (self.shares, self.factors))
+        return LabelledSamples(self.rows[numbers], self.labels[numbers], *more)
 
     @property
-    def is_padded(self):
-        """Returns True if a label is `PADDING`."""
-        return self.labels.dtype == np.int64 and bool((self.labels == PADDING).any())
+    def is_counted(self):
+        """Returns True if a label is `PADDING`, or positions have factors."""
+        return self.factors is not None or self.labels.dtype == np.int64 and bool((self.labels == PADDING).any())
+
+    @property
+    def is_plain(self):
+        """Returns True without shares and factors."""
+        return self.shares is None and self.factors is None
 
     @functools.cached_property
     def digest(self):
         """Returns a digest of samples and labels, which depends on their order."""
         digest = hashlib.sha256(str(self.rows.shape).encode())
-        for array in (self.rows, self.labels):
+        for array in (one for one in (self.rows, self.labels, self.shares, self.factors) if one is not None):
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()[:32]
 
@@ -76,12 +86,14 @@ class Objective:
     def __init__(self, network):
         self.network, self.positions = network, Positions(network)
 
-    def targets(self, labels):
-        """Returns `(targets, counted)` of a step, as :func:`sim.golden.training.step` takes them."""
+    def targets(self, labels, shares=None, factors=None):
+        """Returns `(targets, counted)` of a step, as :func:`sim.golden.training.step` takes them. Arguments are as in
+        :class:`LabelledSamples`."""
         if self.network.loss is Loss.SQUARED_ERROR:
-            return labels, None
+            return labels, None if factors is None else _scaled(np.ones(factors.shape), factors)
         counted = (np.asarray(labels).reshape(len(labels), -1) != PADDING).astype(np.int64) if self.network.is_counted else None
-        return self.positions.targets(labels), counted
+        targets = self.positions.targets(labels) if shares is None else shares
+        return targets, counted if factors is None else _scaled(counted, factors)
 
     def score(self, results, labels):
         """Returns the :class:`Score` of results (count, output size)."""
@@ -89,6 +101,13 @@ class Objective:
         if self.network.loss is Loss.SQUARED_ERROR:
             return Score(squared_error(vectors, self.positions.vectors(labels)), None, len(labels))
         return Score.of(vectors, np.asarray(labels).reshape(len(labels), -1))
+
+
+def _scaled(counted, factors):
+    """Returns the factors of counted positions. A step divides by the number of factors above 0, so factors of 0 make the others
+    smaller."""
+    factors = counted * factors
+    return round_bfloat16((factors * (np.count_nonzero(factors) / max(1, counted.sum()))).astype(np.float32))
 
 
 @dataclass(frozen=True)

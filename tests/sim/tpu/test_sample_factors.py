@@ -1,0 +1,132 @@
+"""Tests of factors of the loss and of soft labels in `fit`: they are numbers that the host writes, with the bits of the core."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.data.errors import DataError
+from onnx_models import Builder, weights
+from training_runs import CLASSES, clusters, write_dense_model
+
+COUNT = 48
+
+
+@pytest.fixture
+def path(rng, tmp_path):
+    return write_dense_model(tmp_path / "small.onnx", rng)
+
+
+@pytest.fixture
+def data(rng):
+    return clusters(rng, COUNT)
+
+
+def _fit(path, x, y, check_steps=0, **given):
+    """Returns the trained model and the losses of its steps, with SGD without momentum and all samples in each step."""
+    model = tpu.load(path)
+    given = {"batch_size": len(x), "optimizer": tpu.Sgd(0.0), "learning_rate": 0.1, "steps": 2} | given
+    done = model.fit(x, y, check_steps=check_steps, core=tpu.Config(n=4), verbose=False, **given)
+    assert not check_steps or done.core["mismatched_bits"] == 0
+    return model, done.step_losses
+
+
+def _losses(path, x, y):
+    """Returns the cross-entropy of each sample, with shares of the classes in `y`."""
+    logits = tpu.load(path).predict(x, "onnx").astype(np.float64)
+    logits -= logits.max(axis=1, keepdims=True)
+    return (np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits) * y
+
+
+def test_factor_is_of_the_loss_of_a_sample(rng, path, data):
+    """The loss is the mean of factor times loss over all samples, also those with the factor 0."""
+    x, y = data
+    factors = rng.uniform(0, 3, COUNT) * (rng.random(COUNT) < 0.8)
+    _, found = _fit(path, x, y, 2, sample_weight=factors)
+    wanted = (_losses(path, x, np.eye(CLASSES)[y]).sum(axis=1) * factors).mean()
+    np.testing.assert_allclose(found[0], wanted, rtol=0.03, atol=0.01)
+
+
+def test_samples_with_factor_zero_are_left_out(path, data):
+    """Half of the samples with the factor 0 is a step on the others with half the learning rate."""
+    (x, y), half = data, COUNT // 2
+    left, _ = _fit(path, x, y, sample_weight=np.arange(COUNT) < half, steps=1)
+    other, _ = _fit(path, x[:half], y[:half], learning_rate=0.05, steps=1)
+    whole, _ = _fit(path, x, y, steps=1)
+    results = [model.predict(x) for model in (left, other, whole)]
+    np.testing.assert_allclose(results[0], results[1], rtol=0.02, atol=0.02)
+    assert abs(results[0] - results[2]).max() > abs(results[0] - results[1]).max()
+
+
+def test_factor_of_a_class_is_the_factor_of_its_samples(path, data):
+    x, y = data
+    one, losses = _fit(path, x, y, 1, class_weight={0: 2, 3: 0.25})
+    other, same = _fit(path, x, y, sample_weight=np.array([2, 1, 1, 0.25])[y])
+    assert (losses == same).all() and (one.predict(x) == other.predict(x)).all()
+    both, _ = _fit(path, x, y, class_weight={0: 2}, sample_weight=np.where(y == 0, 0.5, 1))
+    plain, _ = _fit(path, x, y)
+    assert (both.predict(x) == plain.predict(x)).all()
+
+
+def test_smoothed_labels_are_shares(path, data):
+    """Label smoothing gives each class a share, and the loss is the loss of the shares."""
+    x, y = data
+    shares = np.eye(CLASSES)[y] * 0.8 + 0.2 / CLASSES
+    one, losses = _fit(path, x, y, 1, label_smoothing=0.2)
+    other, same = _fit(path, x, shares)
+    assert (losses == same).all() and (one.predict(x) == other.predict(x)).all()
+    np.testing.assert_allclose(losses[0], _losses(path, x, shares).sum(axis=1).mean(), rtol=0.03, atol=0.01)
+    assert losses[0] != _fit(path, x, y)[1][0]
+    found = tpu.load(path).evaluate(x, shares, "onnx")
+    np.testing.assert_allclose(found["loss"], _losses(path, x, shares).sum(axis=1).mean(), rtol=1e-4)
+    assert found["accuracy"] == tpu.load(path).evaluate(x, y, "onnx")["accuracy"]
+
+
+def test_wanted_numbers_with_factors(rng, path, data):
+    x, _ = data
+    wanted, factors = rng.normal(size=(COUNT, CLASSES)), rng.uniform(0, 2, COUNT)
+    _, found = _fit(path, x, wanted, 1, loss="mse", sample_weight=factors)
+    errors = ((tpu.load(path).predict(x, "onnx") - wanted) ** 2).mean(axis=1)
+    np.testing.assert_allclose(found[0], (errors * factors).mean(), rtol=0.03, atol=0.02)
+
+
+def test_positions_have_factors_and_shares(rng, tmp_path):
+    """Pixels have a factor each, besides padding, and shares of the classes."""
+    b = Builder(["batch", 2, 3, 3])
+    b("Conv", weights(rng, 3, 2, 3, 3), pads=[1] * 4)
+    path, x = b.save(tmp_path), rng.normal(size=(COUNT, 2, 3, 3)).astype(np.float32)
+    y = rng.integers(0, 3, (COUNT, 9))
+    y[:, 0] = -100
+    factors = rng.uniform(0.5, 2, (COUNT, 9))
+    _, found = _fit(path, x, y, 1, sample_weight=factors, class_weight={1: 2})
+    logits = tpu.load(path).predict(x, "onnx").reshape(COUNT, 3, 9).transpose(0, 2, 1).astype(np.float64)
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, np.maximum(y, 0)[..., None], -1)[..., 0]
+    counted = (y != -100) * factors * np.where(y == 1, 2, 1)
+    np.testing.assert_allclose(found[0], (losses * counted).sum() / (COUNT * 8), rtol=0.03, atol=0.01)
+    shares = rng.dirichlet(np.ones(3), (COUNT, 9))
+    _, found = _fit(path, x, shares, 1)
+    wanted = (np.log(np.exp(logits).sum(-1)) - (logits * shares).sum(-1)).mean()
+    np.testing.assert_allclose(found[0], wanted, rtol=0.03, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"sample_weight": np.ones(3)}, r"sample_weight: must have shape \(48,\) or \(48, 1\), not \(3,\)"),
+        ({"sample_weight": np.full(COUNT, -1.0)}, "sample_weight: must hold finite numbers of at least 0"),
+        ({"class_weight": {CLASSES: 1}}, "`class_weight` must be a dict of numbers by class number, 0 to 3, not"),
+        ({"class_weight": {0: float("nan")}}, "`class_weight` must hold finite numbers of at least 0"),
+        ({"label_smoothing": 1.0}, "`label_smoothing` must be at least 0 and less than 1, not 1.0"),
+        ({"label_smoothing": 0.1, "loss": "mse"}, "`label_smoothing` and `class_weight` need the loss cross_entropy"),
+    ],
+)
+def test_refusals(path, data, given, message):
+    x, y = data
+    y = y if "loss" not in given else np.zeros((COUNT, CLASSES))
+    with pytest.raises((tpu.ArgumentError, DataError), match=message):
+        _fit(path, x, y, **given)
+
+
+def test_shares_that_are_not_shares_are_refused(path, data):
+    x, y = data
+    with pytest.raises(DataError, match="y: shares of 4 classes must be numbers of at least 0 with the sum 1 for each position"):
+        _fit(path, x, np.eye(CLASSES)[y] * 2.5)
