@@ -126,28 +126,17 @@ def _beats(program):
     return beats
 
 
-def _described(program):
-    """Returns `(name, kind, shape, tiling, useful multiplications per sample, array cycles)` of each layer."""
-    graph, cycles = program.memory.network, Counter()
-    for op in program.ops:
-        if op.unit == MATMUL:
-            cycles[op.stage] += op.array_cycles(program.config.tile_cycles)
-    layers = []
-    for number, (stage, plan, macs) in enumerate(zip(graph.stages, program.plan, graph.macs)):
-        channels = graph.channels(stage)
-        shape = (*stage.result_size, channels)
-        layers.append((stage.name, _kind(stage, channels), shape, plan, macs, cycles[number]))
-    return layers
-
-
 def _layers(program, busy, cycles, stalls=None):
     """Returns the :class:`LayerCost` of each layer. The lists have the busy cycles, the cycles and the stalls of each layer."""
-    layers = []
-    for number, ((name, kind, shape, tiling, macs, compute), beats) in enumerate(zip(_described(program), _beats(program))):
-        macs, taken = program.batch * macs, cycles[number]
-        utilisation = macs / max(1, taken) / program.config.n**2
-        costs = taken, busy[number], utilisation, *beats, stalls and stalls[number]
-        layers.append(LayerCost(name, kind, shape, tiling, macs, compute, *costs))
+    graph, config, compute, layers = program.memory.network, program.config, Counter(), []
+    for op in program.ops:
+        if op.unit == MATMUL:
+            compute[op.stage] += op.array_cycles(config.tile_cycles)
+    for number, (stage, plan, macs, beats) in enumerate(zip(graph.stages, program.plan, graph.macs, _beats(program))):
+        channels, useful = graph.channels(stage), program.batch * macs
+        what = stage.name, _kind(stage, channels), (*stage.result_size, channels), plan, useful, compute[number]
+        utilisation = useful / max(1, cycles[number]) / config.n**2
+        layers.append(LayerCost(*what, cycles[number], busy[number], utilisation, *beats, stalls and stalls[number]))
     return layers
 
 

@@ -1,4 +1,4 @@
-"""The constants of a training step, in region MODEL after the instructions."""
+"""The constants of a program, in region MODEL after the instructions."""
 
 import numpy as np
 

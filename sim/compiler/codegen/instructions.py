@@ -25,7 +25,7 @@ class Op:
     waits : sequence of (unit, number)
         The instruction begins once `number` instructions of the unit with this index have completed.
     stage : int or str
-        Index of the stage to which the instruction belongs; in a training step, the name of the sum.
+        Name of the sum to which the instruction belongs; in the program of a network, the index of the stage.
     parts : sequence of (stage, tiles)
         Numbers of tiles that a LOAD_WEIGHTS loads for each stage, in order.
     """

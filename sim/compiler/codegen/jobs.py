@@ -12,7 +12,7 @@ from .copy_jobs import add_copies
 from .results import is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .tile_runs import Tile, alike, steps_of
-from .window_jobs import add_windows
+from .window_jobs import WindowCode
 
 __all__ = ["PIECE", "SumCode", "expand"]
 
@@ -59,7 +59,7 @@ class SumCode:
                 if product.kind == "matrix":
                     yield from self._matrix(product)
                 elif product.window:
-                    yield from add_windows(self, product)
+                    yield from WindowCode(self, product).add()
                 elif product.kind == "scatter":
                     scatter(self, product)
                 elif product.kind == "copied":

@@ -1,4 +1,4 @@
-"""The emitter of a training step: moves of matrices, weight tiles on demand, copies of operands on the chip, and updates."""
+"""The emitter of a program: moves of matrices, weight tiles on demand, copies of operands on the chip, and updates."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ _ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
 
 
 class MatrixEmitter(Emitter):
-    """Emits the instructions of a training step.
+    """Emits the instructions of a network or a step.
 
     Parameters
     ----------

@@ -11,23 +11,17 @@ from ..memory.windows import merged_loops, segments_of
 from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
 from .tile_runs import Tile, alike, steps_of
 
-__all__ = ["add_windows"]
+__all__ = ["WindowCode"]
 
 
-def add_windows(code, product):
-    """Adds the products of all kernel positions to the sums of a job. Yields between parts of the passes.
+class WindowCode:
+    """Emits the passes of one product in one job.
 
     Parameters
     ----------
     code : SumCode
     product : Product
         Of kind `"window"` or `"gather"`.
-    """
-    yield from _WindowCode(code, product).add()
-
-
-class _WindowCode:
-    """Emits the passes of one product in one job.
 
     Members
     -------
@@ -37,6 +31,8 @@ class _WindowCode:
         Sample, first line and lines of each image: the segments, or all lines of the only sample.
     ends : list of int
         First row of each segment in the images, and the rows of all images.
+    down : int
+        Row of the images for the first line of the only segment.
     """
 
     def __init__(self, code, product):
@@ -52,8 +48,10 @@ class _WindowCode:
         ):
             self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
         self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
+        self.down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
 
     def add(self):
+        """Adds the products of all kernel positions to the sums of the job. Yields between parts of the passes."""
         code, product = self.code, self.product
         if not self.segments:
             return
@@ -141,13 +139,12 @@ class _WindowCode:
         code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
         fits = tiles * rows <= self.emitter.memories.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
         together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
-        down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
         column = 0
         while column < code.columns:
             first = self._tile_of(column)
             count = min(together, tiles - first, code.columns - column)
             images, (position,) = self._images(range(first, first + count)), self._positions(column)
-            place, last = images[first] + down + self.window.offset(position), images[first] + (count - 1) * rows
+            place, last = images[first] + self.down + self.window.offset(position), images[first] + (count - 1) * rows
             count = count if images[first + count - 1] == last and len(images) == count else 1
             whole = merged_loops([(count, rows), *loops]) if count > 1 else loops
             if not column:
@@ -163,8 +160,7 @@ class _WindowCode:
         """Emits the passes of all kernel positions with one weight tile, which stays in the array."""
         code, window, loops = self.code, self.window, self._loops()
         images = self._images([self._tile_of(c) for c in range(code.columns)])
-        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
-        first = [images[self._tile_of(c)] + down for c in range(code.columns)]
+        first = [images[self._tile_of(c)] + self.down for c in range(code.columns)]
         step = first[1] - first[0] if code.columns > 1 else 0
         assert first == [first[0] + c * step for c in range(code.columns)]
         self.emitter.bring([self._diagonal(0, 0)])
@@ -186,8 +182,7 @@ class _WindowCode:
         weight tiles of the column tiles from `column` on, for each input."""
         code, window = self.code, self.window
         images = self._images(sorted({k for _, k in inputs}))
-        down = sum((one[2] - first) * window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
-        places = [images[k] + down + window.offset(position) for position, k in inputs]
+        places = [images[k] + self.down + window.offset(position) for position, k in inputs]
         passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
         each = -(-WINDOW_PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not begun and loops:

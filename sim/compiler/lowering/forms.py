@@ -1,4 +1,4 @@
-"""Forms of the tensors of a training step, as matrices, and the rows of a sample."""
+"""Forms of the tensors of a graph, as matrices, and the rows of a sample."""
 
 from ..errors import CompileError
 from ..memory.matrices import Geometry

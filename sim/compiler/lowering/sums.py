@@ -1,4 +1,4 @@
-"""The stages of a training step as sums of matrix products, each with all results that the core computes from it."""
+"""The stages of a graph as sums of matrix products, each with all results that the core computes from it."""
 
 from dataclasses import dataclass, field, replace
 from math import prod
