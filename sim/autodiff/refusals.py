@@ -26,10 +26,6 @@ REFUSALS = {
         "an operator that computes its result in several parts with weights",
         "computes its result in several parts with weights, which can't be trained",
     ),
-    "result": (
-        "Concat, Resize and others that compute the model's result in several parts",
-        "computes the model's result in several parts, which can't be trained",
-    ),
     "function": ("a function without a derivative", "its function {} can't be trained"),
     "position": (
         "a vector that is repeated at all positions",
@@ -102,8 +98,6 @@ def _is_injective(graph, stage, term):
 
 def _check_parts(graph, stage):
     """Checks a stage that computes a part of a tensor. Weights of several parts would be trained apart from each other."""
-    if stage.output == graph.output:
-        raise refusal(stage, "result")
     tensor = graph.tensors[stage.output]
     sizes = [prod(one.result_size) for one in graph.stages if one.output == stage.output]
     if sum(sizes) != tensor.height * tensor.width or not all(term.fixed or graph.is_product(term) for term in stage.terms):

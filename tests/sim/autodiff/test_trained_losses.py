@@ -51,6 +51,15 @@ def _regression(rng, last="Sigmoid"):
     return b, x, round_bfloat16(x.astype(np.float32))
 
 
+def _joined(rng):
+    """Returns a model that ends in two images, one below the other, with samples and targets."""
+    b = Builder(["n", 2, 3, 4])
+    one = b("Conv", weights(rng, 1, 2, 1, 2), weights(rng, 1))
+    b.node("Conv", ["x", weights(rng, 1, 2, 2, 2), weights(rng, 1)])
+    b.node("Concat", [one, b("Relu")], axis=2, name="last")
+    return b, rng.normal(size=(6, 24)), round_bfloat16(rng.random((6, 15)).astype(np.float32))
+
+
 def _letters(rng, is_tied=True):
     """Returns a language model, and token ids with the next ids; some of them are padding."""
     ids = rng.integers(0, 6, (6, 6))
@@ -63,6 +72,7 @@ CASES = {
     "autoencoder": _regression,
     "tied embeddings": _letters,
     "own head": lambda rng: _letters(rng, False),
+    "joined": _joined,
     "linear": lambda rng: _regression(rng, None),
 }
 
@@ -88,7 +98,7 @@ def test_gradients(rng, tmp_path, name):
     gradients = {key: one.reshape(1, *network.tensors[key].shape) for key, one in zip(network.parameters, result.gradients)}
     is_squared = training.loss is Loss.SQUARED_ERROR
     wanted = labels if is_squared else one_hot(labels, training.tensors[training.output].channels)
-    wanted = wanted.reshape(*shape, wanted.shape[-1]) if wanted.ndim > 2 else wanted.reshape(6, 1, 1, -1)
+    wanted = wanted.reshape(*shape, training.tensors[training.output].channels)
     counts = None if counted is None else counted.reshape(*shape, 1)
     errors = gradient_errors(rng, network, given, wanted, gradients, counts, count=5, is_squared=is_squared)
     # Rounding before a norm is enlarged: of 200 seeds, one reached 0.22. `test_rules_without_rounding` is sharp.
