@@ -136,7 +136,8 @@ def _layers(program, busy, cycles, stalls=None):
         channels, useful = graph.channels(stage), program.batch * macs
         what = stage.name, _kind(stage, channels), (*stage.result_size, channels), plan, useful, compute[number]
         utilisation = useful / max(1, cycles[number]) / config.n**2
-        layers.append(LayerCost(*what, cycles[number], busy[number], utilisation, *beats, stalls and stalls[number]))
+        costs = cycles[number], busy[number], utilisation, *beats, stalls and stalls[number]
+        layers.append(LayerCost(*what, *costs))
     return layers
 
 
