@@ -213,9 +213,10 @@ def _check_operators(graph):
 
 
 def _check_operators_of(nodes):
-    error = next(filter(None, map(refusal_of_operator, nodes)), None)
-    if error is not None:
-        raise error
+    for node in nodes:
+        if (error := refusal_of_operator(node)) is not None:
+            error.value = first_output(node)
+            raise error
 
 
 def refusal_of_operator(node):
