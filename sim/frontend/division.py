@@ -39,10 +39,11 @@ class Part:
     why: tuple = ()
 
 
-def divide(graph, keep_softmax=False):
-    """Divides a :class:`.StaticGraph`. Returns its parts in an order in which they can run, as a list of :class:`Part`."""
+def divide(graph, keep_softmax=False, refusal=None):
+    """Divides a :class:`.StaticGraph`. Returns its parts in an order in which they can run, as a list of :class:`Part`. `refusal`
+    is the reader's error about the whole graph, if it is known."""
     nodes = [node for node in graph.nodes if not graph.constant.issuperset(filter(None, node.output))]
-    return _Division(graph, nodes, keep_softmax).parts()
+    return _Division(graph, nodes, keep_softmax).parts(refusal)
 
 
 def nodes_model(graph, nodes, inputs, outputs):
@@ -88,8 +89,10 @@ class _Division:
         self.kinds = set()  # (operator, reason) of nodes that were refused with nothing before them
         self.accepted = []  # (numbers, network)
 
-    def parts(self):
+    def parts(self, refusal):
         stack = self._convex(range(len(self.nodes)))
+        if refusal is not None and len(stack) == 1 and refusal.value in self.maker:
+            stack = self._without(stack[0], refusal)
         while stack:
             numbers = stack.pop()
             if not any(self.work[number] for number in numbers):

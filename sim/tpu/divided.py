@@ -81,7 +81,7 @@ class DividedModel:
         count = count if self._is_open else 1
         if count not in self._divisions:
             graph = self._static(count)
-            parts = divide(graph, self._keep_softmax)
+            parts = divide(graph, self._keep_softmax, None if self._is_open else self.refusal)
             while len(self._divisions) >= _MOST_DIVISIONS:
                 del self._divisions[next(iter(self._divisions))]
             self._divisions[count] = graph, made_parts(graph, parts, name=self.name, effort=self._effort, weights=self._weights)
