@@ -277,7 +277,7 @@ def check_stages(network, samples):
         for node in network.origin.nodes:
             if isinstance(node, Input):
                 continue
-            wide = network.origin.ends == (node,) and node.times is None
+            wide = network.origin.ends == (node,) and getattr(node, "times", None) is None
             inner = node in within or not within.isdisjoint(_operands(node))
             exact, bounds = _node(node, tensors, errors if inner else None, BFLOAT16, wide=wide)
             if node in within:

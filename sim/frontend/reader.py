@@ -19,7 +19,7 @@ from onnx import helper
 
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse, in_order
-from ..fusion.nodes import Input, Joint, Linear, ValueView, identity
+from ..fusion.nodes import Copy, Input, Joint, Linear, ValueView, identity
 from ..fusion.origin import make_origin
 from ..fusion.rounding import as_graph
 from ..ir.errors import ModelError
@@ -31,6 +31,7 @@ from .constants import fold_constants, read_constant
 from .fixed_shapes import with_shapes
 from .index.narrow import in_narrower
 from .index.relayout import Relayout
+from .index.strided import uncopied
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import everything
 from .inputs import NO_BATCH, read_inputs
@@ -158,6 +159,8 @@ def _ends(node):
 def _in_order(node, order):
     """Permutes the outputs of the last layer into the order of the result, if the layer has one position and its outputs can be
     permuted. Returns the new `(node, order)`. If the outputs cannot be permuted, returns the arguments."""
+    if isinstance(node, Copy):
+        return node, order
     natural = np.arange(node.shape[2])
     if (
         node.shape[:2] != (1, 1)
@@ -278,7 +281,7 @@ class _Reader:
             results.append(_without_softmax(tensor, keep_softmax))
             self.shapes[name] = tensor.dims, tensor.batch, tensor.bare
             self.labels[name] = tensor.label
-            self.left_out[name] = tensor.source.softmax.replace("all", "softmax") if results[-1][1] else ""
+            self.left_out[name] = tensor.source.softmax if results[-1][1] else ""
         distinct, end = [], 0  # logits, probabilities and labels of the same last layer are one result
         for (tensor, _), name in zip(results, self.outputs):
             same = (one for other, one in distinct if tensor.source is other.source and np.array_equal(tensor.index, other.index))
@@ -298,7 +301,7 @@ class _Reader:
         if producer is not None:
             step = Step(producer, [], {}, self.opset)
             several = len(distinct) > 1
-            first = _joined(step, [tensor for tensor, _ in distinct]) if several else _without_zeros(step, first)
+            first = _joined(step, [tensor for tensor, _ in distinct]) if several else uncopied(step, _without_zeros(step, first))
         return first, any(softmax for _, softmax in results)
 
     def _tensors(self):
@@ -424,7 +427,7 @@ class _Reader:
 
 def _joined(step, tensors):
     """Returns the results of several outputs as values of nodes, which are stored as they stand."""
-    tensors = [_without_zeros(step, tensor) for tensor in tensors]
+    tensors = [uncopied(step, _without_zeros(step, tensor)) for tensor in tensors]
     read = {source for node in in_order(*(one.source for one in tensors)) for source in node.sources}
     return together(step, [one if one.source in read else in_narrower(one) for one in tensors])
 

@@ -117,9 +117,9 @@ class _Fusion:
             why = fault.why and fault.why()
             why = f": {why}" if why else f"; {_WRITTEN}"
             raise ModelError(f"{fault.title}: is not supported by itself, and it is not part of a function that is{why}")
-        if isinstance(node, Linear) and node.softmax in ("log", "all"):
-            kind = "LogSoftmax" if node.softmax == "log" else "a Softmax over several positions"
-            raise ModelError(f"{node.title}: nothing may come after {kind}, which the host computes; let the model end with it")
+        if isinstance(node, Linear) and node.softmax == "log":
+            what = "LogSoftmax, which the host computes"
+            raise ModelError(f"{node.title}: nothing may come after {what}; let the model end with it")
         if isinstance(node, Copy):
             result = replace(node, sources=tuple(map(self.settled, node.sources)))
         else:
@@ -134,7 +134,12 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        made = _with_bias_rows(result) if _same_everywhere(result.scale) else _by_factors(result) or _in_regions(result)
+        if _same_everywhere(result.scale):
+            made = _with_bias_rows(result)
+        elif made := _by_factors(result):
+            made = self._behind(result.source, made) or made
+        else:
+            made = _in_regions(result)
         self.made[node], self.uses[made] = made, self.uses[result]
         return made
 

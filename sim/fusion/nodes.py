@@ -182,9 +182,9 @@ class SumRegion:
 class Linear(Node):
     """A node that computes sums, followed by operations that the same stage can compute; see :class:`sim.ir.stage.Stage`.
 
-    `bias` has the shape (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels), "all" (over all values)
-    or "log". No stage computes the last two, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the
-    shape of `bias`, or None if no constants have been folded.
+    `bias` has the shape (channels,) or (parts, channels). `softmax` is "", "softmax" (over the channels) or "log". No stage
+    computes the last, so the host must. `folded` is a :class:`sim.fusion.merging.FoldedConstants` with the shape of `bias`, or
+    None if no constants have been folded.
     """
 
     parts: tuple[SumRegion, ...]

@@ -165,7 +165,7 @@ def as_graph(name, ends, order, **facts):
             own = bias[number] if bias is not None and bias.ndim == 2 else bias
             graph.stages.append(_stage(graph, node, part, own, names, _unique(node.name, stage_names), known))
     graph.output, *beside = (names[end] for end in ends)
-    if not beside and ends[0].times is None:
+    if not beside and getattr(ends[0], "times", None) is None:
         graph.tensors[graph.output] = replace(graph.tensors[graph.output], wide=True)
     graph.output_order = None if np.array_equal(order, np.arange(sum(np.prod(end.shape) for end in ends))) else order
     inputs = [node for node in nodes if isinstance(node, Input)]

@@ -57,7 +57,8 @@ def run_stage(graph, stage, tensors, binary32=False):
         values = apply(stage.function, values)
     if stage.times:
         with np.errstate(over="ignore", invalid="ignore"):
-            values = round_bfloat16(values).astype(np.float32) * tensors[stage.times].astype(np.float32)
+            factors = tensors[stage.times] if stage.times in tensors else graph.constants[stage.times]
+            values = round_bfloat16(values).astype(np.float32) * factors.astype(np.float32)
     return values if binary32 else round_bfloat16(values)
 
 

@@ -294,6 +294,9 @@ def lower(folded, n, batch, given):
     for name in filter(None, (*step.inputs, step.targets, step.counted, *step.outputs)):
         lowered.matrix(name)
     Grouping(lowered).add_all()
+    turned = [one for some in lowered.sums for one in some.products if one.copies and len(one.copies.turned)]
+    for region in {one.source.region for one in turned}:
+        lowered.take(region, n)  # a weight tile may begin at the last rows of a matrix
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)
     for (name, form), matrix in list(lowered.matrices.items()):
         if form == "diagonal" and name not in step.constants:

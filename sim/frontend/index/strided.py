@@ -1,12 +1,13 @@
 """Copies by strides: new nodes with the values of other nodes in any order, which no weights select."""
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from ...fusion.nodes import Copy, Joint
+from ...fusion.nodes import Copy, Input, Joint
 
-__all__ = ["LANES", "choosing_cost", "copying_cost", "strided"]
+__all__ = ["LANES", "choosing_cost", "copying_cost", "strided", "uncopied"]
 
 LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
 
@@ -56,6 +57,20 @@ def strided(step, source, index):
         places[there] = found
         first += prod(one.shape)
     return Copy(**step.titles, shape=(height, width, channels), sources=tuple(firsts), index=places)
+
+
+def uncopied(step, tensor):
+    """Returns the same values as a tensor of the nodes from which they are copied by strides: the host takes its results in any
+    order. Returns the tensor itself if it has no copies, or if zeros or inputs of the model are among the values."""
+    sources = tensor.source.sources if isinstance(tensor.source, Joint) else (tensor.source,)
+    if not any(isinstance(one, Copy) for one in sources):
+        return tensor
+    copy = strided(step, tensor.source, tensor.index.reshape(-1, 1, 1))
+    if (copy.index < 0).any() or any(isinstance(one, Input) for one in copy.sources):
+        return tensor
+    size = sum(prod(one.shape) for one in copy.sources)
+    joint = Joint(**step.titles, shape=(1, 1, size), sources=copy.sources)
+    return replace(tensor, source=joint if len(copy.sources) > 1 else copy.sources[0], index=copy.index)
 
 
 def _parts(copy):

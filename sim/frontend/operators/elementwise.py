@@ -257,9 +257,9 @@ def _bounded(step, tensor):
     high = np.inf if high is None or high >= largest else high
     if low > _LARGEST or high < -_LARGEST:
         raise ModelError(f"{step.title}: its bounds {low} and {high} leave no bfloat16 number; leave out the infinite bound")
-    if not low <= high:
-        raise ModelError(f"{step.title}: its lower bound {low} is above its upper bound {high}")
-    return apply_function(step, tensor, bounds(low, high))
+    if np.isnan([low, high]).any():
+        raise ModelError(f"{step.title}: its bounds are {low} and {high}; they must be numbers")
+    return apply_function(step, tensor, bounds(min(low, high), high))  # the upper bound counts last
 
 
 # Two tensors

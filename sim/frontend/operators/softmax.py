@@ -7,7 +7,8 @@ import numpy as np
 from ...fusion.nodes import Affine, Linear, identity
 from ...ir.errors import ModelError
 from ..index.narrow import narrowed
-from ..index.values import STAND_IN, hidden, revealed, show
+from ..index.strided import strided
+from ..index.values import STAND_IN, hidden, hide, revealed, show
 from ..index.views import arranged, arrangement, everything, positions_in_order
 from ..messages import of_host
 from ..registry import FINAL, operator
@@ -34,8 +35,8 @@ def _covered_axes(step, tensor):
 
 def softmax(step, tensor, kind=None):
     """Returns Softmax or LogSoftmax over the channels, or over all values of a sample. `kind` is "softmax" or "log". Default:
-    the operator's kind. No stage computes a softmax over several positions at once. Such a softmax must therefore be at the end
-    of the model, so that the reader can remove it. A LogSoftmax over one of several axes is left to the host."""
+    the operator's kind. Values at several positions are first copied to one: the reader removes copy and softmax at the end of
+    the model. A LogSoftmax over one of several axes is left to the host."""
     axes = _covered_axes(step, tensor)
     axis = axes[0]
     if tensor.batch in axes:
@@ -54,17 +55,19 @@ def softmax(step, tensor, kind=None):
         )
     tensor = replace(tensor, index=revealed(tensor.index), low=False)
     if covered == tensor.size:
-        tensor = _masked(step, everything(step, tensor), mask)
-        return _shares(step, tensor, "all" if kind == "softmax" and tensor.source.shape[:2] != (1, 1) else kind)
+        tensor = everything(step, tensor)
+        if kind == "softmax" and tensor.source.shape[:2] != (1, 1):
+            node = strided(step, tensor.source, tensor.index.reshape(-1, 1, 1))
+            tensor = tensor.of(node, np.arange(tensor.size).reshape(tensor.dims))
+        return _shares(step, _masked(step, tensor, mask), kind)
     if covered == tensor.dims[axis] and kind == "softmax":
         sliced = _sliced_shares(step, tensor, mask, axis)
         return sliced or _shares(step, _masked(step, _arranged(step, tensor, axis), mask), kind)
-    if step.operator == "LogSoftmax":
+    if kind == "log":
         raise of_host(step.node, "is along one of several axes")
-    raise ModelError(
-        f"{step.title}: must be over all {tensor.size} values of a sample or over its channels; its shape is "
-        f"{show(tensor)}, its axis {axis}"
-    )
+    flat = tensor.permuted(hide(tensor.sample, mask).reshape(*tensor.dims[:axis], -1))
+    result = softmax(replace(step, attributes={"axis": -1}, opset=13), flat, kind)
+    return result.permuted(result.sample.reshape(tensor.dims))
 
 
 def _other_low_number(node):

@@ -16,6 +16,7 @@ from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Norm, Pool, Select, Stage, Tensor, Term
+from amaranth_tpu.sim.ir.strided_copies import StridedCopy
 from graphs import random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 
@@ -78,7 +79,7 @@ def test_text_differs_if_a_step_differs():
     sizes, whole = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 0)}, Pool((2, 2), (2, 2), (2, 2))
     term = Term("x", "w")
     terms = {"source": "z", "weights": "z", "kernel": (2, 1), "groups": 3, "apart": (2, 1), "swapped": True, "transposed": True}
-    terms |= {"lanes": 4, "blocks": ((0, 1),)} | sizes
+    terms |= {"lanes": 4, "blocks": ((0, 1),), "copies": (StridedCopy(0, 0, ()),)} | sizes
     stages = {"output": "z", "start": "z", "index": True, "function": RELU, "softmax": True, "norm": Norm(1), "times": "z"}
     stages |= {"select": Select("z"), "ring": "all_gather", "origin": (1, 0), "size": (5, 5), "pool": whole}
     assert {*terms} == {one.name for one in fields(Term) if one.compare}

@@ -4,12 +4,21 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.autodiff.refusals import check_trainable
+from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.functions.functions import NONE, RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.steps import run_step
+from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
+from amaranth_tpu.sim.ir.losses import Loss
+from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import Stage, Term
 from amaranth_tpu.sim.ir.strided_copies import places_of, strided_copies
+from graph_steps import inputs_of, kept_of, run_on_model
 from graphs import check, random_values
+from step_networks import Builder
 from suites import slow
 
 
@@ -71,9 +80,49 @@ def _graph(rng):
     return graph
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, *slow(*range(3, 60))])
+@pytest.mark.parametrize("number", [0, 1, 2, *slow(*range(3, 12))])
 def test_programs(rng, number):
     """Copies of results and of inputs in any order have the bits of the golden models."""
     for _ in range(4):
         config = Config(n=int(rng.choice([2, 4, 8, 16])), table_lanes=2, unified_buffer_depth=int(rng.choice([256, 4096])))
         check(_graph(rng), config, int(rng.integers(1, 4)), rng)
+
+
+def _trained(rng, index, shape, copied):
+    """Returns a network that moves the results of a layer, by strides, or by weights of 1 at one position."""
+    network = Builder(rng)
+    x = network.conv("a", network.add_input("x", (1, 1, 7)), len(index))
+    if copied:
+        copy = Term(x, network.constant("one", np.ones((1, 1, 1), bfloat16)), copies=strided_copies(index), fixed=True)
+        x = network.stage("moved", shape[1], copy, size=(1, shape[0]))
+        last = Term(x, network.weights("last.weights", shape[0], shape[1], 3), (1, shape[0]))
+    else:
+        x = network.stage(
+            "moved", len(index), network.term(x, "choice", np.eye(len(index))[:, index][None, None].astype(bfloat16))
+        )
+        last = Term(x, network.weights("last.weights", 1, len(index), 3))
+    network.output = network.stage("last", 3, last, wide=True)
+    return network
+
+
+def test_training(rng):
+    """The gradient of a copy is the copy back to the source: gradients have the bits of weights of 1 in its place. The program of
+    a step has the bits of the golden model."""
+    shape = tuple(map(int, rng.integers(1, (5, 9))))
+    index, seed, found = rng.permutation(int(np.prod(shape))), int(rng.integers(1 << 30)), []
+    for copied in (True, False):
+        step = make_step(_trained(np.random.default_rng(seed), index, shape, copied), Sgd())
+        values = np.random.default_rng(seed)
+        given, factors = inputs_of(step, 3, values) | kept_of(step, values), Sgd().factors(0.1, 3, 1)
+        given |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
+        made, (own,) = run_step(step, given)
+        found.append((made | own)[step.gradients["a.weights"]])
+        if copied:
+            run_on_model(compile_graph(step, Config(n=4, training=True), 3), Sgd(), rng)
+    assert np.array_equal(*found)
+
+
+def test_values_that_are_copied_twice_are_not_trained(rng):
+    network = _trained(rng, np.array([0, 1, 1, 3]), (2, 2), True)
+    with pytest.raises(ModelError, match="copies values to several places, which can't be trained"):
+        check_trainable(network, Loss.CROSS_ENTROPY)

@@ -166,11 +166,6 @@ def refusals():
         "transposed batch": (operator("Transpose", perm=[1, 0]), "'odd'", "moves the batch"),
         "weights on the left": (operator("MatMul", ones((3, 3), np.float32), ...), "'odd'", "left operand"),
         "transposed operand": (operator("Gemm", ones((3, 3), np.float32), transA=1), "'odd'", "transposed"),
-        "Clip upside down": (
-            operator("Clip", np.array(6, np.float32), np.array(0, np.float32)),
-            "'odd'",
-            "6.0 is above its upper bound 0.0",
-        ),
         "Max of several": (operator("Max", np.arange(3, dtype=np.float32)), "'odd'", "one constant number"),
         "Einsum over the batch": (operator("Einsum", ones((3, 2), np.float32), equation="kb,kn->bn"), "'odd'", "kb,kn->bn"),
         "quantised values": (
