@@ -21,13 +21,15 @@ from amaranth_tpu.sim.data.samples import random_samples
 from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
 from amaranth_tpu.sim.ir.errors import ModelError
 
+from ..cli.run_divided import random_inputs
 from .common import Json, Write, app, publish
 from .versions import VERSION, version_of
 from .zoo_models import MODELS, PACKAGES, find_wheel, model_in
 
 __all__ = ["zoo"]
 
-_HEAD = ["package", "licence", "file", "task", "shapes", "MACs", "cycles", "rms error", "compiled in", "memory", "refused"]
+_FACTS = ["package", "licence", "file", "task", "shapes"]
+_HEAD = [*_FACTS, "MACs", "on the core", "cycles", "rms error", "compiled in", "memory", "refused"]
 
 
 def page_like(rng, shape):
@@ -46,7 +48,9 @@ def page_like(rng, shape):
 
 
 def _sample(model, seed=1):
-    """Returns one sample in a row: strokes for an image, numbers of other inputs at random, and masks that hide nothing."""
+    """Returns one sample by input: strokes for an image, numbers of other inputs at random, and masks that hide nothing."""
+    if isinstance(model, tpu.DividedModel):
+        return _arrays(model, seed)
     rows, rng = random_samples(model.network, 1, seed).rows.astype(np.float32), np.random.default_rng(seed)
     for one in model.network.origin.inputs:
         shape = (1, *one.shape)
@@ -57,16 +61,26 @@ def _sample(model, seed=1):
     return rows
 
 
+def _arrays(model, seed):
+    """Returns one sample of a divided model, by input. Integers without a known range are 0 or 1."""
+    arrays, rng = random_inputs(model, 1, seed), np.random.default_rng(seed)
+    for name, array in arrays.items():
+        if array.ndim == 4 and min(array.shape[1:]) in (1, 3) and array.shape[-2] > 4:
+            arrays[name] = page_like(rng, array.shape).astype(array.dtype)
+    return arrays
+
+
 def measured(path, shapes, n):
     """Returns the figures of a file: `refused`, a line, or `macs`, `cycles`, `error`, `preset` and `seconds`. Both
     have `megabytes`."""
     start = time.process_time()
     try:
         model = tpu.load(path, effort="fast", shapes=parse_shapes(shapes))
-        network = model.network
-        products = any(network.is_product(term) for stage in network.stages for term in stage.terms)
+        divided = isinstance(model, tpu.DividedModel)
+        networks = [part.model.network for part in model.parts() if part.model] if divided else [model.network]
+        products = any(one.is_product(term) for one in networks for stage in one.stages for term in stage.terms)
         preset = "transformer" if products else "default"
-        program = model.compile(from_preset(preset, n=n))
+        estimate = model.estimate(from_preset(preset, n=n))
     except (ModelError, CompileError) as error:
         return {"refused": str(error).replace(f"{path}: ", ""), "megabytes": _peak()}
     seconds = time.process_time() - start
@@ -74,11 +88,11 @@ def measured(path, shapes, n):
     ours, theirs = model.run(rows), model.run(rows, on="onnxruntime")
     pairs = [(np.float64(ours.outputs[name]), np.float64(theirs.outputs[name])) for name in ours.outputs]
     errors = [np.sqrt(np.square(one - two).mean() / max(np.square(two).mean(), 1e-12)) for one, two in pairs]
-    macs = sum(network.macs)
     return {
-        "macs": macs,
-        "stages": len(network.stages),
-        "cycles": program.predicted_cycles,
+        "macs": sum(sum(one.macs) for one in networks),
+        "share": model.share if divided else 1.0,
+        "stages": sum(len(one.stages) for one in networks),
+        "cycles": estimate.cycles,
         "error": max(errors),
         "preset": preset,
         "seconds": seconds,
@@ -111,8 +125,8 @@ def _cells(one, figure):
     shapes = ", ".join(text.partition("=")[2].replace(",", " x ") for text in one.shapes) or "of the file"
     facts = [f"{one.package} {figure['version']}".strip(), figure["licence"] or "in its files", one.file, one.task]
     if "refused" in figure:
-        return [*facts, shapes, *[""] * 5, figure["refused"].replace("|", "/")]
-    cells = [f"{figure['macs']:,}", f"{figure['cycles']:,}", f"{figure['error']:.2%}"]
+        return [*facts, shapes, *[""] * 6, figure["refused"].replace("|", "/")]
+    cells = [f"{figure['macs']:,}", f"{figure.get('share', 1):.1%}", f"{figure['cycles']:,}", f"{figure['error']:.2%}"]
     return [*facts, shapes, *cells, f"{figure['seconds']:.0f} s", f"{figure['megabytes']:,} MB", ""]
 
 

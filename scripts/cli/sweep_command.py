@@ -114,7 +114,7 @@ def sweep(
     if len(points) > _MOST:
         raise typer.BadParameter(f"{len(points):,} points are too many; give fewer values, for at most {_MOST:,} points")
     for name in model.split(","):
-        tpu.load(name, shapes=parse_shapes(shape))  # report a model that cannot be read before the work
+        tpu.load(name, shapes=parse_shapes(shape), strict=True)  # report a model that cannot be read before the work
     identities = {name: model_object(name) for name in model.split(",")}
     rtl = None if simulator is Cycles.ESTIMATED else simulator.value
     faster = "fewer points; more --workers, or a cluster with --scheduler"

@@ -284,13 +284,13 @@ class _Reader:
             self.left_out[name] = tensor.source.softmax if results[-1][1] else ""
         distinct, end = [], 0  # logits, probabilities and labels of the same last layer are one result
         for (tensor, _), name in zip(results, self.outputs):
+            self._check_result(name, tensor)
             same = (one for other, one in distinct if tensor.source is other.source and np.array_equal(tensor.index, other.index))
             place = next(same, None)
             if place is None:
                 place = slice(end, end + tensor.size)
                 end = place.stop
                 distinct.append((tensor, place))
-                self._check_result(name, tensor)
             self.places[name] = place
         producer = self.producers.get(self.outputs[0])
         first = distinct[0][0]

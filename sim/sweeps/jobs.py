@@ -36,7 +36,7 @@ def _load(model, digest, effort, shapes):
     """Reads the network in a model's file. Raises ToolError if the file's contents do not have this digest."""
     if digest_of(model) != digest:
         raise ToolError(f"{printable(model)}: a worker's file differs from the sweep's; give all workers the same file and rerun")
-    network = load(model, effort=effort, shapes=parse_shapes(shapes))
+    network = load(model, effort=effort, shapes=parse_shapes(shapes), strict=True)
     network.check_programs = False  # the golden model checks the results of each simulation
     return network
 

@@ -15,12 +15,14 @@ pytest.importorskip("onnxruntime")
 
 @pytest.fixture
 def wheels(rng, tmp_path):
-    """Returns a folder with the wheel of a package with two models: one is accepted, one is refused."""
+    """Returns a folder with the wheel of a package with two models: the core runs one alone, and the host
+    computes a node of the other."""
     image = Builder(["n", 3, "height", "width"])
     image("Conv", weights(rng, 4, 3, 3, 3), pads=[1] * 4)
     other = Builder(["n", 4])
     other("MatMul", weights(rng, 4, 4))
-    other("Log", name="odd")
+    other("Sin", name="odd")
+    other("MatMul", weights(rng, 4, 4))
     with zipfile.ZipFile(tmp_path / "some_models-1.2-py3-none-any.whl", "w") as archive:
         archive.writestr("some_models/image.onnx", image.model().SerializeToString())
         archive.writestr("some_models/other.onnx", other.model().SerializeToString())
@@ -28,15 +30,27 @@ def wheels(rng, tmp_path):
     return tmp_path
 
 
+def _measured(models, wheels, monkeypatch, capsys):
+    figures = []
+    for one in models:
+        monkeypatch.setattr(table, "MODELS", (one,))
+        monkeypatch.setattr(table, "_in_process", lambda path, shapes, n, limit: table.measured(path, shapes, n))
+        table.zoo(wheels=wheels, n=4, only="some", as_json=True)
+        figures += json.loads(capsys.readouterr().out)
+    return figures
+
+
 def test_accepted_and_refused_files_have_rows(wheels, monkeypatch, capsys):
-    models = (ZooModel("some-models", "image.onnx", "images", ("x=1,3,8,8",)), ZooModel("some-models", "other.onnx", "choices"))
-    monkeypatch.setattr(table, "MODELS", models)
-    monkeypatch.setattr(table, "_in_process", lambda path, shapes, n, limit: table.measured(path, shapes, n))
-    table.zoo(wheels=wheels, n=4, only="some", as_json=True)
-    accepted, refused = json.loads(capsys.readouterr().out)
-    assert (accepted["version"], accepted["licence"], accepted["macs"]) == ("1.2", "MIT", 8 * 8 * 4 * 27)
+    models = (
+        ZooModel("some-models", "image.onnx", "images", ("x=1,3,8,8",)),
+        ZooModel("some-models", "other.onnx", "choices"),
+        ZooModel("some-models", "image.onnx", "images of any size"),
+    )
+    accepted, divided, refused = _measured(models, wheels, monkeypatch, capsys)
+    assert (accepted["version"], accepted["licence"], accepted["macs"]) == ("1.2", "MIT", 22 * 22 * 3 * 4)
     assert accepted["error"] < 0.02 and accepted["cycles"] > 8 * 8 * 27 / 4
-    assert refused["refused"].startswith("operator Log, node 'odd': is not supported by itself") and "cycles" not in refused
+    assert (accepted["share"], divided["share"], divided["macs"]) == (1, 1, 32) and divided["error"] < 0.02
+    assert refused["refused"].startswith("input 'x' has the shape (n, 3, height, width)") and "cycles" not in refused
 
 
 def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):

@@ -334,3 +334,22 @@ def test_constant_that_the_reader_does_not_fold(rng, tmp_path):
     b.node("MatMul", ["x", weight])
     x = rng.normal(size=(3, 4)).astype(np.float32)
     _checked(b.save(tmp_path), {"x": x}, core="c")
+
+
+def test_output_that_is_another_with_the_batch_moved(rng, tmp_path):
+    """Two outputs are the same values in the same order, but for the samples."""
+    b = Builder(["n", 4, 3])
+    first = b("MatMul", weights(rng, 3, 3))
+    moved = b("Transpose", perm=[1, 0, 2])
+    x = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    _checked(b.save(tmp_path, outputs=[first, moved]), {"x": x})
+
+
+def test_end_that_is_copied(rng, tmp_path):
+    """The last node pads results of several phases."""
+    b = Builder(["n", 2, 5])
+    b("ConvTranspose", weights(rng, 2, 3, 3), strides=[2])
+    b("Pad", np.array([0, 0, 1, 0, 0, 2]))
+    path, x = b.save(tmp_path), rng.normal(size=(2, 2, 5)).astype(np.float32)
+    model = tpu.load(path, strict=True)
+    close(model.predict(x, on="model", core=tpu.Config(n=4)), values_of(path, x, [b.last])[b.last])
