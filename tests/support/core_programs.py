@@ -381,10 +381,20 @@ class Hazards:
 
 
 def check_hazards(
-    rng, config, programs, *, simulator=None, memory=None, length=60, verilog=None, timeout=20_000, with_table=with_known_table
+    rng,
+    config,
+    programs,
+    *,
+    simulator=None,
+    memory=None,
+    length=60,
+    verilog=None,
+    timeout=20_000,
+    with_table=with_known_table,
+    seconds=900,
 ):
     """Compares random programs on the core with the machine model. `with_table` initialises the function table, for Icarus
-    Verilog."""
+    Verilog. A simulation of more than `seconds` is stopped."""
     host, machine = MemoryBuilder(rng), Machine(config)
     simulator = simulator or usual_simulator(config, verilog)
     known_table = bool(simulator == "icarus" and config.table_lanes)
@@ -402,7 +412,8 @@ def check_hazards(
     expected = bytearray(host.bytes)
     for case in cases:
         case.write(expected)
-    result = run(config, host, [case.run for case in cases], simulator=simulator, memory=memory, verilog=verilog)
+    runs = [case.run for case in cases]
+    result = run(config, host, runs, simulator=simulator, memory=memory, verilog=verilog, timeout=seconds)
     assert [one["fault"] for one in result["runs"]] == [None] * programs
     for number, case in enumerate(cases):
         for name, (base, size) in case.run["regions"].items():
