@@ -50,6 +50,17 @@ _ODD = re.compile(r"[^\w.+-]", re.ASCII)  # characters that might end a comment,
 _ODD_IN_SHAPE = re.compile(r"[^\w.+=,-]", re.ASCII)
 
 
+def _check_name(name):
+    from amaranth_tpu.sim.bundle.c_words import is_taken
+
+    if not _NAME.fullmatch(name) or name.startswith("tpu"):
+        raise typer.BadParameter(
+            f"--name must be up to 40 lower-case letters, digits and _, begin with a letter and not with tpu, not {name!r}"
+        )
+    if is_taken(name):
+        raise typer.BadParameter(f"--name {name} is reserved in C or C++; choose another name, such as {name}_model")
+
+
 def compile_model(
     core: CoreChoice,
     output: Annotated[
@@ -101,7 +112,6 @@ def compile_model(
     of the core, an ONNX file for each part of the host, and `parts.json`, their list in order. `--strict` refuses such a model.
     """
     from amaranth_tpu.sim.bundle.bundle import FILES
-    from amaranth_tpu.sim.bundle.c_words import is_taken
     from amaranth_tpu.sim.compiler.compile import check_batch
     from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
     from amaranth_tpu.sim.ir.errors import ModelError
@@ -119,12 +129,7 @@ def compile_model(
         return print_text_after(print_after, load, core.config(), batch, effort.value, as_json)
     if output is None:
         raise typer.BadParameter("-o is missing; give a folder for the files, such as -o firmware/model")
-    if not _NAME.fullmatch(name) or name.startswith("tpu"):
-        raise typer.BadParameter(
-            f"--name must be up to 40 lower-case letters, digits and _, begin with a letter and not with tpu, not {name!r}"
-        )
-    if is_taken(name):
-        raise typer.BadParameter(f"--name {name} is reserved in C or C++; choose another name, such as {name}_model")
+    _check_name(name)
     check_batch(batch)
     config, host = core.config(), host_of(memory)
     replaceable_folder(output, (*FILES, *part_names()))
@@ -149,9 +154,17 @@ def compile_model(
         divided.check_programs = not no_check
         facts = {"output": output, "batch": batch, "name": name, "seed": seed, "check": _check, "as_json": as_json}
         return compile_divided(divided, identity, config, **facts)
+    write_folder(output, made.bundle.files)
+    figures = _figures(made, output, config, batch, effort, host)
+    if as_json:
+        print_json(figures, model=identity, core=config)
+    else:
+        show_bundle(Console(), figures)
+
+
+def _figures(made, output, config, batch, effort, host):
     bundle, program = made.bundle, made.program
-    write_folder(output, bundle.files)
-    figures = {
+    return {
         "folder": str(output),
         "network": bundle.model.name,
         "n": config.n,
@@ -165,10 +178,6 @@ def compile_model(
         "against_model": asdict(made.compared),
         "files": {name: len(data) for name, data in bundle.files.items()},
     }
-    if as_json:
-        print_json(figures, model=identity, core=config)
-    else:
-        show_bundle(Console(), figures)
 
 
 @dataclass(frozen=True)

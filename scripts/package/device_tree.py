@@ -109,7 +109,11 @@ required:
 
 additionalProperties: false
 
-examples:
+{_example()}"""
+
+
+def _example():
+    return f"""examples:
   - |
     tpu@{_BASE:x} {{
         compatible = "{COMPATIBLE}", "generic-uio";
