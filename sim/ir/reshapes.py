@@ -83,8 +83,8 @@ def _copied(graph, name, stages):
     if source.shape == tensor.shape or source.channels != tensor.channels or name in graph.outputs:
         return None
     if stages[0].terms[0].copies:
-        size = source.height * source.width * source.channels
-        same = _is_plain(stages[0]) and np.array_equal(places_of(stages[0].terms[0].copies, size), np.arange(size))
+        have, size = (one.height * one.width * one.channels for one in (source, tensor))
+        same = _is_plain(stages[0]) and np.array_equal(places_of(stages[0].terms[0].copies, size), np.arange(have))
         return source.name if same and len(stages) == 1 else None
     places = np.full((tensor.height, tensor.width), -1)
     for stage in stages:

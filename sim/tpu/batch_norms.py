@@ -37,8 +37,8 @@ class BatchNorm:
         return f"{self.name}.shift"
 
     def fixed(self, names):
-        """Returns the names of those of scale and shift that training must not change, if it must not change `names`. Without
-        `beta`, the mean follows the shift."""
+        """Returns the names of scale and shift that training must not change, if it must not change `names`. Without `beta`, the
+        mean follows the shift."""
         scale = [self.scale] if self.gamma is None or self.gamma in names else []
         return scale + [self.shift] * (self.beta in names)
 

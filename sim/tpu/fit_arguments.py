@@ -15,7 +15,9 @@ class FitArguments(Hyperparameters):
     validation_split: float = argument(
         0.0, "float", "Fraction of the samples, chosen at random by `seed`, on which each epoch is evaluated instead of trained."
     )
-    validation_data: object = argument(None, "(x, y) or None", "Samples and labels on which each epoch is evaluated.")
+    validation_data: object = argument(
+        None, "(x, y), iterable of batches (x, y), or None", "Samples and labels on which each epoch is evaluated."
+    )
     loss: str = argument("cross_entropy", "str", "`cross_entropy` of the softmax, `mse`, or Keras' names for them.")
     sample_weight: object = argument(
         None, "array or None", "Factor of the loss of each sample, (count,), or of each of its positions, (count, positions)."

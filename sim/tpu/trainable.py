@@ -11,6 +11,7 @@ from .evaluation import evaluation
 from .fit_arguments import FitArguments
 from .inputs_outputs import samples_of
 from .temporary_file import TemporaryFile
+from .training_data import gathered
 
 __all__ = ["TrainableModel"]
 
@@ -27,7 +28,7 @@ class TrainableModel:
     """The methods of a :class:`.Model` that train, evaluate and save it."""
 
     @takes(FitArguments)
-    def fit(self, x, y, **arguments):
+    def fit(self, x, y=None, **arguments):
         """Trains the model. Returns a :class:`History`.
 
         The golden model computes every step, and defines its bits. With `check_steps`, a core computes the first steps too, and
@@ -39,7 +40,9 @@ class TrainableModel:
         x : array
             Samples, as in :meth:`sim.tpu.model.Model.run`. Images (count, 28, 28) fit a model of (1, 28, 28) or of 784 numbers.
             Values are not scaled: give images as the model expects them, such as `images / 255`. For uint8 there is a warning.
-        y : array
+            Without `y`, an iterable of batches (x, y) or (x, y, sample_weight), such as a DataLoader of PyTorch or a
+            tf.data.Dataset. It is read once, so augmented samples are the same in each epoch, and `batch_size` is the argument.
+        y : array or None
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. Also shares
             of the classes with the sum 1, (count, classes) or (count, positions, classes). For the loss `mse`: the wanted
@@ -74,6 +77,9 @@ class TrainableModel:
         from .fit import fit  # its imports are slow
 
         source, given = self._source, FitArguments.of(arguments)
+        if y is None:
+            x, y, factors = gathered(x)
+            given = given if factors is None else replace(given, sample_weight=factors)
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
         network, restore = self.network, lambda: None

@@ -15,9 +15,10 @@ from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples
 from .arguments import as_array, shown
+from .exports import shapes_of
 from .inputs_outputs import samples_of
 
-__all__ = ["labels_of", "shares_of", "training_sets"]
+__all__ = ["gathered", "labels_of", "shares_of", "training_sets"]
 
 
 def labels_of(network, y, count, loss, name="y"):
@@ -42,6 +43,27 @@ def _labelled(network, x, y, loss, name):
     labels = labels_of(network, y if shares is None else shares.argmax(-1), len(rows), loss, name)
     shares = None if shares is None else Positions(network).flat(round_bfloat16(shares))
     return LabelledSamples(rows if network.feeds else round_bfloat16(rows), labels, shares)
+
+
+def gathered(batches, name="x"):
+    """Returns `(x, y, factors or None)` of an iterable of batches `(x, y)` or `(x, y, factors)`, such as a DataLoader of PyTorch.
+    It is read once. `name` stands for it in messages. Raises DataError, or ArgumentError if it is no iterable of batches."""
+    if isinstance(batches, np.ndarray) or hasattr(batches, "shape") or not hasattr(batches, "__iter__"):
+        raise ArgumentError(f"`{name}` without `y` must be an iterable of batches (x, y) or (x, y, factors); give labels in `y`")
+    parts = []
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3) or parts and len(batch) != len(parts[0]):
+            raise DataError(f"{name}: batch {number} must be a tuple (x, y), or (x, y, factors) as all others")
+        parts.append([np.asarray(as_array(one)) for one in batch])
+        if len({len(one) if one.ndim else 0 for one in parts[-1]}) > 1:
+            raise DataError(f"{name}: batch {number} has arrays of shapes {shapes_of(parts[-1])}, not of one number of samples")
+    if not parts:
+        raise DataError(f"{name}: has no batches; an iterator can be read once only")
+    try:
+        arrays = [np.concatenate(one) for one in zip(*parts)]
+    except ValueError:
+        raise DataError(f"{name}: has batches of samples of different shapes") from None
+    return (*arrays, None)[:3]
 
 
 def shares_of(network, y, count, loss):
@@ -113,8 +135,10 @@ def training_sets(network, x, y, loss, given):
     if data is not None:
         if split:
             raise ArgumentError("`validation_split` and `validation_data` exclude each other; give one")
+        if hasattr(data, "__iter__") and not isinstance(data, (tuple, list)) and not hasattr(data, "shape"):
+            data = gathered(data, "validation_data")[:2]
         if not isinstance(data, (tuple, list)) or len(data) != 2:
-            raise ArgumentError("`validation_data` must be a pair (x, y)")
+            raise ArgumentError("`validation_data` must be a pair (x, y), or an iterable of batches")
         return samples, _labelled(network, *data, loss, "validation_data")
     if not 0 <= split < 1:
         raise ArgumentError(f"`validation_split` must be at least 0 and less than 1, not {split!r}")

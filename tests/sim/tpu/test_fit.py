@@ -375,3 +375,19 @@ def test_progress(path, data, monkeypatch, capsys):
     assert re.search(r"^epoch 1 of 1, step 1 of 4: loss [0-9.]+, accuracy [0-9.]+% \(\d+ s\)$", shown, re.MULTILINE)
     tpu.load(path).fit(x, y, batch_size=16, verbose=False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_tokens_of_a_convolution_with_one_more_in_front(rng, tmp_path):
+    """The copy of the tokens to a longer tensor is not a reshape."""
+    b = Builder(["batch", 2, 4, 4])
+    b("Conv", weights(rng, 6, 2, 2, 2), strides=[2, 2])
+    b("Reshape", np.array([0, 6, -1]))
+    b("Transpose", perm=[0, 2, 1])
+    b("Pad", np.array([0, 1, 0, 0, 0, 0]))
+    b("Add", weights(rng, 1, 5, 6))
+    b("Relu")
+    b("Flatten")
+    b("Gemm", weights(rng, 30, CLASSES))
+    model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(32, 2, 4, 4)).astype(np.float32)
+    done = model.fit(x, np.arange(32) % CLASSES, check_steps=1, core=CORE, verbose=False)
+    assert done.core["mismatched_bits"] == 0 and done.own_form

@@ -6,7 +6,7 @@ import pytest
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.errors import DataError
 from onnx_models import Builder, weights
-from training_runs import CLASSES, clusters, write_dense_model
+from training_runs import CLASSES, INPUTS, clusters, write_dense_model
 
 COUNT = 48
 
@@ -24,7 +24,7 @@ def data(rng):
 def _fit(path, x, y, check_steps=0, **given):
     """Returns the trained model and the losses of its steps, with SGD without momentum and all samples in each step."""
     model = tpu.load(path)
-    given = {"batch_size": len(x), "optimizer": tpu.Sgd(0.0), "learning_rate": 0.1, "steps": 2} | given
+    given = {"batch_size": COUNT, "optimizer": tpu.Sgd(0.0), "learning_rate": 0.1, "steps": 2} | given
     done = model.fit(x, y, check_steps=check_steps, core=tpu.Config(n=4), verbose=False, **given)
     assert not check_steps or done.core["mismatched_bits"] == 0
     return model, done.step_losses
@@ -106,6 +106,39 @@ def test_positions_have_factors_and_shares(rng, tmp_path):
     _, found = _fit(path, x, shares, 1)
     wanted = (np.log(np.exp(logits).sum(-1)) - (logits * shares).sum(-1)).mean()
     np.testing.assert_allclose(found[0], wanted, rtol=0.03, atol=0.01)
+
+
+def test_batches_are_samples(rng, path, data):
+    """A generator of batches, and one with factors, give the bits of their arrays; so does validation data in batches."""
+    (x, y), factors = data, rng.uniform(0.5, 2, COUNT)
+    given = {"steps": None, "epochs": 2, "batch_size": 16}
+    one, losses = _fit(path, ((x[first : first + 20], y[first : first + 20]) for first in (0, 20, 40)), None, **given)
+    other, same = _fit(path, x, y, **given)
+    assert (losses == same).all() and (one.predict(x) == other.predict(x)).all()
+    _, losses = _fit(path, [(x[:20], y[:20], factors[:20]), (x[20:], y[20:], factors[20:])], None, **given)
+    _, same = _fit(path, x, y, sample_weight=factors, **given)
+    assert (losses == same).all()
+    results = []
+    for held in ((x, y), iter([(x, y)])):
+        done = tpu.load(path).fit(x, y, validation_data=held, verbose=False)
+        results.append((done.epochs[0].measured_loss, done.epochs[0].accuracy))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "batches, message",
+    [
+        ([], "x: has no batches; an iterator can be read once only"),
+        ([np.zeros((3, 2))], r"x: batch 0 must be a tuple \(x, y\), or"),
+        ([(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 2)), np.zeros(3), np.ones(3))], "x: batch 1 must be a tuple"),
+        ([(np.zeros((3, 2)), np.zeros(4))], r"x: batch 0 has arrays of shapes \(3, 2\) and \(4,\), not of one number of samples"),
+        ([(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 5)), np.zeros(3))], "x: has batches of samples of different shapes"),
+        (np.zeros((3, INPUTS)), "`x` without `y` must be an iterable of batches"),
+    ],
+)
+def test_batches_that_are_refused(path, batches, message):
+    with pytest.raises((tpu.ArgumentError, DataError), match=message):
+        tpu.load(path).fit(batches)
 
 
 @pytest.mark.parametrize(
