@@ -42,8 +42,6 @@ WINDOW_PART = 1_000  # cycles of the array in windows, after which jobs of updat
 WORTH = 100  # cycles that the array waits for a job, from which updates precede it.
 LAYER_LATENCY = 120  # cycles from the last result of a job to a job that reads it. -> 60: encoder block at batch 8 +2.9 %
 TOLERATED = 32  # cycles that the array waits for a job of an earlier layer. -> 0 or 64: encoder block at batch 8 +1.0, +0.8 %
-CHOICE = 32  # sums among which the next one is chosen.
-LAG = 4  # sums from a sum to its reader, if possible.
 CHUNK_WAIT = 160  # cycles that the array waits for a job of earlier samples.
 CHUNK_LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results.
 

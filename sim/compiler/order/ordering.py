@@ -7,7 +7,7 @@ from itertools import repeat
 
 from ..tiling.runs import Completed, dependencies_of, runs_of, updates_of, weaves
 from ..timing.estimates import array_cycles, softmax_cycles
-from ..tuning import CHOICE, CHUNK_LATENCY, CHUNK_WAIT, LAG
+from ..tuning import CHUNK_LATENCY, CHUNK_WAIT
 from .pipeline import Pipeline
 
 __all__ = ["woven"]
@@ -25,7 +25,7 @@ def woven(sums, writer, config):
     """
     runs = runs_of(sums)
     updates, weaving, completed = updates_of(runs), weaves(sums), Completed(sums)
-    main = _main([one for run in runs if not run[0].is_update for one in run], writer.jobs, config)
+    main = _in_time([(one, writer.jobs([one])) for run in runs if not run[0].is_update for one in run], config)
     left, pipeline = Counter(id(one) for one, _ in main), Pipeline(updates, config)
     for one, job in main:
         yield from repeat((one, job), one.steps)
@@ -44,13 +44,6 @@ def woven(sums, writer, config):
         yield from pipeline.advanced(pipeline.steps(1 + len(+left)))
     pipeline.items += [(run, job) for run in updates for job in writer.jobs(run)]
     yield from pipeline.rest()
-
-
-def _main(sums, jobs, config):
-    """Returns the jobs of the sums of samples, `(sum, job)`, in order."""
-    if any(one.span for one in sums):
-        return _in_time([(one, jobs([one])) for one in sums], config)
-    return [(one, job) for one in _in_turns(sums) for job in jobs([one])]
 
 
 def _in_time(items, config):
@@ -76,23 +69,4 @@ def _in_time(items, config):
             del left[number]
             of_rows = [softmax_cycles(one, job, config, result.softmax) for result in one.results if result.softmax]
             ends[number] = clock + CHUNK_LATENCY + sum(of_rows)
-    return order
-
-
-def _in_turns(sums):
-    """Returns the sums in an order in which each is, if possible, some sums after those whose results it reads. Sums with the
-    same function by table follow each other."""
-    dependencies, places, left, order, selected = dependencies_of(sums), {}, list(range(len(sums))), [], None
-
-    def wait(number):
-        last = max((places[other] for other in dependencies[number][0]), default=-LAG)
-        return sums[number].table not in (None, selected), max(0, last + LAG - len(order)), number
-
-    while left:
-        ready = [one for one in left[:CHOICE] if all(places.keys() >= some for some in dependencies[one])]
-        number = min(ready, key=wait)
-        left.remove(number)
-        places[number] = len(order)
-        order.append(sums[number])
-        selected = sums[number].table or selected
     return order
