@@ -53,6 +53,7 @@ DOCUMENTS = {
     "cell": DATASHEET,
     "standard-cells": DATASHEET,
     "node-tests": SOFTWARE,
+    "onnx-backend": SOFTWARE,
     "zoo": ZOO,
 }
 
