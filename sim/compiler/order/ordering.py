@@ -57,7 +57,7 @@ def _in_time(items, config):
 
     def key(number):
         start = max([clock, *(ends[other] for other in before[number])])
-        return max(0, start - clock - CHUNK_WAIT), items[number][0].rows.start, number
+        return max(0, start - clock - CHUNK_WAIT), (items[number][0].span or (0, 0))[0], number
 
     while left:
         number = min((one for one in left if before[one] <= ends.keys()), key=key)
