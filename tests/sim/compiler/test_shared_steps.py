@@ -144,6 +144,7 @@ def test_words(rng, cores):
     assert program.ring_words == (numbers + numbers // 2 + 2 * biases) * (cores - 1) // cores
 
 
+@pytest.mark.search
 def test_rtl_of_two_cores(rng):
     """Icarus computes the golden model's bits, and takes the predicted cycles to 5 %."""
     training, optimizer = with_parameters(chain(rng, (3, 4, 2))), Sgd(0.75)
