@@ -56,4 +56,5 @@ SIMULATED = 6_000  # instructions, over all orders after the first, whose cycles
 MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 MOST_ORDERED = 60_000  # instructions of which several orders are compared
 SHORT_PROGRAM = 300  # instructions of a network's program, up to which all its orders are compared.
+STEP_ROWS = 128  # of the jobs of transformers' steps, tried before the most rows. -> not tried: GPT at batch 16 +1.6 %
 TRIED_ROWS = 48  # of the jobs of networks, tried beside the most rows: the first job waits for few operands.

@@ -21,7 +21,7 @@ from ..tiling.chunks import chunked, divisions
 from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
-from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, TRIED_ROWS
+from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS, TRIED_ROWS
 from .ordering import woven
 from .paced import is_paced, paced
 
@@ -46,7 +46,11 @@ def changes(lowered, config):
     """Returns the attempts of a search, a list of dicts. Each has the fields of :class:`Order` that it changes in the fastest
     order before."""
     if lowered.step.state:
-        return [{"starts": starts} for starts in divisions(lowered.sums, config.n)]
+        found = [{"starts": starts} for starts in divisions(lowered.sums, config.n)]
+        rows = max(one.shape.rows for one in lowered.sums if isinstance(one, MatrixSum) and one.has_samples)
+        if len(found) > 1 or rows <= STEP_ROWS or is_paced(lowered.sums):
+            return found
+        return [{"most_rows": STEP_ROWS}, {"most_rows": 0}]
     if is_paced(lowered.sums):
         return [{}]
     return [{}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": TRIED_ROWS}]
