@@ -183,6 +183,7 @@ def _expected():
     from amaranth_tpu.hw.fpga.targets import TargetError
     from amaranth_tpu.hw.standard_cells.liberty import LibertyError
     from amaranth_tpu.hw.tools.process import ToolError
+    from amaranth_tpu.sim.check.interpreters import InterpreterError
     from amaranth_tpu.sim.compiler.errors import CompileError
     from amaranth_tpu.sim.data.digits import DataError
     from amaranth_tpu.sim.host.board import BoardError
@@ -205,6 +206,7 @@ def _expected():
         LibertyError,
         LinkError,
         BoardError,
+        InterpreterError,
         RunError,
         RunFailed,
         OSError,

@@ -353,3 +353,15 @@ def test_end_that_is_copied(rng, tmp_path):
     path, x = b.save(tmp_path), rng.normal(size=(2, 2, 5)).astype(np.float32)
     model = tpu.load(path, strict=True)
     close(model.predict(x, on="model", core=tpu.Config(n=4)), values_of(path, x, [b.last])[b.last])
+
+
+def test_error_of_the_host_is_one_line(rng, tmp_path):
+    """An index beyond a tensor, which only the interpreter finds."""
+    b = Builder([3, 4])
+    b.inputs.append(helper.make_tensor_value_info("places", INT64, [1]))
+    b("Gemm", weights(rng, 4, 4))
+    b.node("Gather", [b.node("Sin", [b.last]), "places"])
+    path = b.save(tmp_path)
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32), places=np.array([7]))
+    done = tpu_command("run", "--model", path, "--simulator", "golden", "--input", tmp_path / "x.npz")
+    assert done.returncode == 1 and "Gather" in done.stderr and "Traceback" not in done.stderr
