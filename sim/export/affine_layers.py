@@ -50,6 +50,7 @@ class _Graph:
     def __init__(self, graph):
         self.graph = graph
         self.tensors = {one.name: one for one in graph.initializer}
+        self._combined = set()  # weights with a scale; they take one
         self._index()
 
     def _index(self):
@@ -82,7 +83,7 @@ class _Graph:
         """Yields the :class:`Fold` of a layer, or replaces the layer by a depthwise convolution."""
         times = self._reader(layer.scale)
         weights, place, bias = self._weights(times, layer)
-        if weights is None or self.readers[weights] != 1 or keeps(weights):
+        if weights is None or self.readers[weights] != 1 or weights in self._combined or keeps(weights):
             self._add_depthwise(layer, times, self._reader(layer.shift))
         else:
             scale, kernel = self._array(layer.scale), self._array(weights)
@@ -92,6 +93,7 @@ class _Graph:
                 self._put(layer.shift, self._array(layer.shift) + scale * self._array(bias).reshape(scale.shape))
                 self._remove_bias(bias)
             self._bypass(times, layer.scale)
+            self._combined.add(weights)
             yield Fold(layer, weights, bias, factor)
         self._index()
 

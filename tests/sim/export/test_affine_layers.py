@@ -132,3 +132,18 @@ def test_kept_weights_are_not_combined(rng, tmp_path):
     kernel = numpy_helper.to_array(next(one for one in model.graph.initializer if one.name == "w"))
     assert fold_affine(model, [Affine("scale", "shift", 1)], {"w"}.__contains__) == []
     assert (numpy_helper.to_array(next(one for one in model.graph.initializer if one.name == "w")) == kernel).all()
+
+
+def test_two_layers_in_a_row(rng, tmp_path):
+    """Weights take one scale. The second layer is a convolution of its own, with its own scale and shift."""
+    b = Builder(["batch", 4, 5, 5])
+    _conv(b, rng, bias=True)
+    for layer in "12":
+        for operator, kind in (("Mul", "scale"), ("Add", "shift")):
+            b(operator, b.constant(rng.normal(size=(1, 4, 1, 1)).astype(np.float32), kind + layer))
+    path, x = b.save(tmp_path), rng.normal(size=(3, 4, 5, 5)).astype(np.float32)
+    wanted, model = reference(path, x), onnx.load(path)
+    folds = fold_affine(model, [Affine(f"scale{layer}", f"shift{layer}", 1) for layer in "12"])
+    assert [fold.layer.scale for fold in folds] == ["scale1"]
+    path.write_bytes(model.SerializeToString())
+    np.testing.assert_allclose(reference(path, x), wanted, rtol=1e-4, atol=1e-4)

@@ -24,7 +24,7 @@ def data(rng):
 def _fit(path, x, y, check_steps=0, **given):
     """Returns the trained model and the losses of its steps, with SGD without momentum and all samples in each step."""
     model = tpu.load(path)
-    given = {"batch_size": COUNT, "optimizer": tpu.Sgd(0.0), "learning_rate": 0.1, "steps": 2} | given
+    given = {"batch_size": COUNT if y is None else len(x), "optimizer": tpu.Sgd(0.0), "learning_rate": 0.1, "steps": 2} | given
     done = model.fit(x, y, check_steps=check_steps, core=tpu.Config(n=4), verbose=False, **given)
     assert not check_steps or done.core["mismatched_bits"] == 0
     return model, done.step_losses
