@@ -43,8 +43,6 @@ class _Pace:
         Jobs of windows that only updates read, and jobs of updates.
     rest, later : int
         Cycles of the array in jobs of samples that are left, and in updates that have not begun.
-    quiet : int
-        Cycles for which the vector port has work.
     exchanges : bool
         Cores of a ring exchange gradients.
     """
@@ -62,7 +60,7 @@ class _Pace:
         self.order = _by_samples(main, writer.jobs, before, config, writer.memories)
         self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)
         self.later = whole_cycles(array_cycles, sum(self.updates, []), config)
-        self.copies, self.pipeline, self.quiet = Pipeline(self.late, config), Pipeline(self.updates, config), 0
+        self.copies, self.pipeline = Pipeline(self.late, config), Pipeline(self.updates, config)
 
     def items(self):
         for one, job, wait, is_last in self.order:
@@ -73,12 +71,11 @@ class _Pace:
             left = array_cycles(one, job, self.config)
             while self.writer.is_open(one, job):
                 self._pass(WINDOW_PART)
-                left, self.quiet = left - WINDOW_PART, self.quiet - WINDOW_PART
-                for some in (self.copies, self.pipeline) if self.quiet <= 0 else ():
+                left -= WINDOW_PART
+                for some in (self.copies, self.pipeline):
                     yield from self._advanced(some, some.due_steps())
                 yield one, job
             self._pass(left)
-            self.quiet = max(0, self.quiet - left) + results_cycles(one, job, self.config)
             if is_last:
                 self.completed.finish([one])
             if self.weaving:
