@@ -50,7 +50,8 @@ def linear(step, tensor):
         )
     if isinstance(step.arguments[1], SymbolicTensor):
         raise ModelError(f"{step.title}: multiplies two tensors, which only MatMul supports; its weights must be constant")
-    weights = step.arguments[1].astype(np.float64)
+    weights = step.arguments[1]
+    weights = weights if weights.dtype == np.float32 else weights.astype(np.float64)  # a view of the file's bytes, if possible
     if gemm and (weights.ndim != 2 or len(tensor.dims) != 2):
         raise ModelError(f"{step.title}: Gemm needs matrices, not {show(tensor)} and {show(weights.shape)}")
     if gemm and step.attributes.get("transB", 0):
