@@ -273,8 +273,9 @@ def copied(step, tensor, index):
     except ModelError:  # too many weights
         node = None
     if isinstance(node, Linear) and all(tap.select is not None for part in node.parts for tap in part.taps):
-        in_order = np.array_equal(index.transpose(1, 2, 0).reshape(-1), np.arange(prod(tensor.source.shape)))
-        node = node if in_order or choosing_cost(node) <= 2 * _cost_of(tensor.source, index) else None
+        order, source = index.transpose(1, 2, 0).reshape(-1), tensor.source
+        is_reshape = len(index) == source.shape[2] and np.array_equal(order, np.arange(prod(source.shape)))  # needs no copy
+        node = node if is_reshape or choosing_cost(node) <= 2 * _cost_of(source, index) else None
     return node or strided(step, tensor.source, index)
 
 
