@@ -86,8 +86,8 @@ class _Block:
 
 
 def language_block(weights, positions, past=0):
-    """Returns the model of `positions` tokens, after `past` tokens whose keys and values are inputs. Outputs are the hidden states
-    "y", and with a past the token's "key" and "value"."""
+    """Returns the model of `positions` tokens, after `past` tokens whose keys and values are inputs. Outputs are the hidden
+    states "y", and with a past the token's "key" and "value"."""
     block = _Block(weights, positions, past)
     attended = block.dense(block.attention(block.norm("x", "attn_norm")), "attn_output")
     x = block.add("Add", "x", attended)

@@ -227,11 +227,6 @@ REMEDIES = {
         "let the model end with it",
         chain(VECTOR, DENSE, ("LogSoftmax",)),
     ),
-    "Softmax over positions": (
-        chain(("n", 2, 3), ("MatMul", numbers(3, 4)), ("Softmax", {"axis": 1}), ("Relu",), opset=11),
-        "let the model end with it",
-        chain(("n", 2, 3), ("MatMul", numbers(3, 4)), ("Softmax", {"axis": 1}), opset=11),
-    ),
     "cancelled constants": (
         chain(VECTOR, ("Add", number(1e6)), ("Sub", number(1e6)), DENSE),
         "remove these constants from the model",

@@ -38,12 +38,13 @@ def _compared(rng, positions, past):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("positions, past, least, bus", [(64, 0, 0.6, 0), (1, 63, 0, 0.95)])
+@pytest.mark.search
+@pytest.mark.parametrize("positions, past, least, bus", [(64, 0, 0.6, 0), (1, 63, 0, 0.94)])
 def test_cycles(rng, positions, past, least, bus):
-    """64 tokens at once fill 60 % of the array. One token after 63 takes at most 5 % longer than the words on the bus."""
+    """64 tokens at once fill 60 % of the array. One token after 63 takes at most 6 % longer than the words on
+    the bus."""
     model, *_ = _compared(rng, positions, past)
     found = model.estimate(from_preset("transformer", n=16), batch=1)
-    print(found)
     assert found.utilisation > least and found.bound > bus * found.cycles
 
 
