@@ -25,6 +25,7 @@ from amaranth_tpu.sim.host.inference import InferenceImage
 from amaranth_tpu.sim.host.rtl_run import run_batches
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.proofs.jobs import ProofJob
+from amaranth_tpu.sim.rtl.bench_runs import SimulationError
 from amaranth_tpu.sim.rtl.ecp5_cells import block_models
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
@@ -115,20 +116,20 @@ def is_noticed(rng, module, wrong):
     verilog = source.replace(modules(source)[module], wrong) + block_models()
     try:
         check_hazards(rng, FULL, 3, length=80, memory={"latency": 2}, verilog=verilog, simulator="icarus")
-    except (AssertionError, RuntimeError, TimeoutError):
+    except (AssertionError, SimulationError, TimeoutError):
         return True
     return False
 
 
 @pytest.mark.slow
 def test_inverted_lookup_tables_are_noticed(rng):
-    """Some of eight inverted lookup tables are noticed, and none that is as Yosys made it. About two thirds were when measured:
-    the others move rounding in low bits, or bits of slots that are not used."""
+    """Some of eight inverted lookup tables are noticed, and none that is as Yosys made it. Of nine, seven were noticed."""
     source, netlist, noticed = modules(verilog_of(FULL)), modules(logic()), []
     places = [
         (name, *table.span(1))
         for name, text in netlist.items()
-        if name in source and name != "tpu_function_pair"  # whose memory must have a known table
+        # The memory of a function pair must have a known table, and ports without a name have another number in the netlist.
+        if name in source and name != "tpu_function_pair" and "$" not in text.partition(");")[0]
         for table in re.finditer(r"(?m)^  assign \\\S+\.Z  = (.*);$", text)
     ]
     chosen = [places[int(place)] for place in rng.choice(len(places), 8, replace=False)]
