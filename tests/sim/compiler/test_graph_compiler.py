@@ -163,6 +163,16 @@ def test_softmax(width, channels, rng):
     check(inner, Config(n=4, unified_buffer_depth=128, accumulator_depth=32, **FULL), 2, rng)
 
 
+@pytest.mark.parametrize("depth", [32, 128])
+def test_products_of_many_tiles(rng, depth):
+    """Each column tile of a product has its own operand on the chip, in jobs of one column tile or several."""
+    stages = [GivenStage(name, name, (GivenTerm("x", random_values(rng, (1, 1, 5, 22))),), (4, 3)) for name in "ab"]
+    stages.append(GivenStage("p", "p", (GivenTerm("a", random_values(rng, (1, 1, 22, 22), 0.3)),), (4, 3), times="b"))
+    stages.append(GivenStage("y", "y", (GivenTerm("p", random_values(rng, (4, 3, 22, 5))),)))
+    config = Config(n=2, accumulator_depth=depth, unified_buffer_depth=2048)
+    check(linked("g", Tensor("x", 5, 4, 3), stages), config, 2, rng)
+
+
 @pytest.mark.parametrize("depth, size, kernel", [(2, 1, 1), (8, 3, 2), (64, 1, 1), (512, 2, 2)])
 def test_softmax_of_more_tiles_than_zeros(rng, depth, size, kernel):
     """All column tiles of a softmax without bias start from zeros, also if few bias rows are zeros."""

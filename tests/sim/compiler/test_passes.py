@@ -10,7 +10,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.compiler import compile_graph as compile_module
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.errors import CompileError
-from amaranth_tpu.sim.compiler.passes.pipeline import LOWERING, PASSES, PROGRAM, run_passes, up_to
+from amaranth_tpu.sim.compiler.passes.pipeline import LOWERING, MAPPING, PASSES, PROGRAM, run_passes, up_to
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.inference import run_samples
@@ -176,3 +176,14 @@ def test_text_of_a_program_has_a_line_for_each_instruction():
     assert "tensor y: OUTPUT+0, samples, 1 x 3 vectors" in lines
     instructions = [line.split()[1] for line in lines if line[0].isdigit()]
     assert instructions == [op.opcode.name for op in program.ops]
+
+
+def test_variants_begin_with_the_graph_without_optional_passes():
+    """The search compares packed columns with the graph as it is."""
+    weights = _weights(3, 3, 2, 2)
+    stages = [
+        GivenStage(name, name, (GivenTerm(source, weights, padding=(1, 1)),), (8, 8)) for source, name in ("xa", "ab", "bc")
+    ]
+    graph = linked("g", Tensor("x", 2, 8, 8), stages)
+    first, *others = run_passes(MAPPING, graph, Config(n=8), 2)
+    assert first is graph and others
