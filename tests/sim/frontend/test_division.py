@@ -91,6 +91,14 @@ def _shared(b, rng):
     return [first, second, b.last], [FLOAT] * 3
 
 
+def _around_the_host(b, rng):
+    """A node of the core reads a value directly, and by way of the host: both nodes of the core cannot be one part."""
+    first = b("Gemm", weights(rng, 4, 4))
+    b.node("Add", [first, b("Sin")])
+    b("Gemm", weights(rng, 4, 3))
+    return [b.last], [FLOAT]
+
+
 def _types(b, rng):
     """Truth values, integers and an empty tensor between the parts."""
     first = b("Gemm", integers(rng, 4, 4))
@@ -174,6 +182,7 @@ def _shape_of_a_part(b, rng):
 
 CASES = {
     "shared value": (_shared, 3),
+    "around the host": (_around_the_host, 3),
     "types": (_types, 3),
     "moved batch": (_moved_batch, 3),
     "constant outputs": (_constant_outputs, 3),
