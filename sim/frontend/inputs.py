@@ -10,7 +10,6 @@ from ..data.printable import printable, quoted
 from ..fusion.nodes import Input
 from ..ir.errors import ModelError
 from ..ir.model_ends import ModelInput
-from .index.relayout import APART
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
 __all__ = ["NO_BATCH", "Inputs", "check_sizes", "read_inputs"]
@@ -81,12 +80,10 @@ def _is_open(dim):
 
 
 def _nodes(inputs, layouts):
-    """Returns `(node, index)` of each input. Vectors of one type share a node, as its channels; so do images of one size. With
-    the layout `APART`, each input has a node of its own."""
+    """Returns `(node, index)` of each input. Vectors of one type share a node, as its channels; so do images of one size."""
     images = len(inputs) > 1 and all(len(one.shape) == 3 and one.shape[1:] == inputs[0].shape[1:] for one in inputs)
     if (
         len(inputs) == 1
-        or APART in layouts
         or not images
         and (
             any(one.element in INTEGERS or one.element != inputs[0].element for one in inputs)
@@ -100,7 +97,7 @@ def _nodes(inputs, layouts):
         shape = (*inputs[0].shape[1:], sum(one.shape[0] for one in inputs))
         places = places.reshape(shape[2], *shape[:2]).transpose(1, 2, 0).reshape(-1)
     title = f"input {', '.join(quoted(one.name) for one in inputs)}"
-    node = Input(name="inputs", title=title, sample=(size,), shape=shape, places=places, joined=True)
+    node = Input(name="inputs", title=title, sample=(size,), shape=shape, places=places)
     index = np.argsort(places)
     return [(node, index[one.place]) for one in inputs]
 

@@ -68,14 +68,12 @@ class Node:
 class Input(Node):
     """An input of the core. `sample` is its shape in the model, without the batch.
 
-    `places` and `table` are those of :class:`sim.ir.sample_order.Feed`. `joined` is True if several inputs of the model share the
-    node.
+    `places` and `table` are those of :class:`sim.ir.sample_order.Feed`.
     """
 
     sample: tuple[int, ...]
     places: np.ndarray
     table: np.ndarray | None = None
-    joined: bool = False
 
 
 @dataclass(eq=False, kw_only=True)
