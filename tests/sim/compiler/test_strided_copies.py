@@ -88,6 +88,19 @@ def test_programs(rng, number):
         check(_graph(rng), config, int(rng.integers(1, 4)), rng)
 
 
+def test_weight_tile_at_the_end_of_a_region(rng):
+    """The last weight tile of a transposed input reaches beyond the input, whose region has room for it."""
+    graph = Graph("copies")
+    x = graph.add_input("input", (1, 10, 16))
+    graph.input_shape = (160,)
+    copies = strided_copies(np.arange(160).reshape(10, 16).T.reshape(-1))
+    copy = Term(x, graph.constant("one", np.ones((1, 1, 1), bfloat16)), copies=copies, fixed=True)
+    y = graph.add_stage(Stage("y", (copy,), (1, 16)), 10)
+    term = graph.term(y, "last", random_values(rng, (1, 16, 10, 3), 0.2))
+    graph.output = graph.add_stage(Stage("last", (term,)), 3, wide=True)
+    check(graph, Config(n=8), 1, rng)
+
+
 def _trained(rng, index, shape, copied):
     """Returns a network that moves the results of a layer, by strides, or by weights of 1 at one position."""
     network = Builder(rng)
