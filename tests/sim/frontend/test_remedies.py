@@ -71,18 +71,13 @@ def where(operator, bound, *sides):
     """Returns a builder of Where, whose condition compares a dense layer with `bound`, or joins two such comparisons."""
     b = Builder(list(VECTOR))
     x = b(*DENSE)
-    given = {"value": x, "quarter": b.node("Mul", [x, number(0.25)]), "zero": number(0)}
+    given = {"value": x, "curve": b.node("Tanh", [x]), "zero": number(0)}
     if operator in ("And", "Or"):
         condition = b.node(operator, [b.node(one, [x, number(bound)]) for one in ("Less", "Greater")])
     else:
         condition = b.node(operator, [x] if bound is None else [x, number(bound)])
     b.node("Where", [condition, *(given[side] for side in sides)])
     return b, {}
-
-
-def slopes():
-    """Returns a builder of 0.25 x above 0 and x below."""
-    return chain(VECTOR, DENSE, ("LeakyRelu", {"alpha": 4.0}), ("Mul", number(0.25)))
 
 
 def chosen(condition):
@@ -244,7 +239,7 @@ REMEDIES = {
         chain((1, 4), ("Clip", "", number(2))),
     ),
     "condition": (chosen(None), "make the input constant", chosen(True)),
-    "two slopes": (where("Less", 0, "value", "quarter"), "functions of `tpu run --operators`", slopes()),
+    "two functions": (where("Less", 0, "curve", "value"), "functions of `tpu run --operators`", chain(VECTOR, DENSE, ("Elu",))),
     "jump": (where("Greater", 0.5, "value", "zero"), "cut the model before it", chain(VECTOR, DENSE)),
     "Equal": (where("Equal", 0, "zero", "value"), "cut the model before it", chain(VECTOR, DENSE)),
     "And": (where("And", 0, "zero", "value"), "cut the model before it", chain(VECTOR, DENSE)),
