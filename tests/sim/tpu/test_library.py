@@ -213,7 +213,7 @@ def test_one_sample_of_several_inputs_without_a_batch(rng, tmp_path):
 def test_estimate(saved):
     estimate = tpu.load(saved).estimate(CORE, 5)
     assert sum(layer.cycles for layer in estimate.layers) == estimate.cycles > estimate.bound
-    assert estimate.macs == 5 * (3 * 18 * 16 + 4 * 3 * 4 + 16 * 3) and estimate.word_bytes == CORE.bus_bytes
+    assert estimate.macs == 5 * (3 * 2 * 100 + 4 * 3 * 4 + 16 * 3) and estimate.word_bytes == CORE.bus_bytes
     assert estimate.memory["INPUT"] >= 5 * 32 * 2 and estimate.memory["OUTPUT"] >= 5 * 3 * 4 and len(estimate.layers) >= 3
     assert estimate.read_words * estimate.word_bytes >= sum(estimate.memory[name] for name in ("MODEL", "INPUT"))
 
