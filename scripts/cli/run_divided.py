@@ -29,7 +29,8 @@ def run_divided(model, identity, options):
     check fails."""
     given = next((name for name in _ALONE if getattr(options, name)), None)
     if given:
-        raise typer.BadParameter(f"--{given} needs a model that the core runs alone; leave it out")
+        cause = str(model.refusal).removeprefix(f"{model.path}: ").partition(";")[0]
+        raise typer.BadParameter(f"--{given} needs a model that the core runs alone, but {cause}; leave it out")
     if options.explain:
         return _explain(model, identity, options)
     check_outputs({"--model": [model.path], "--input": [options.input]}, Output("--output", options.output, (".npy", ".npz")))

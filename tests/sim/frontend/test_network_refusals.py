@@ -293,10 +293,6 @@ def test_cast_like_of_no_float(rng, tmp_path, what, like):
     refused(b.save(tmp_path), "'odd'", "not supported")
 
 
-def test_old_opset(rng, tmp_path):
-    refused(mlp(rng, opset=7).save(tmp_path), "opset 7")
-
-
 def test_claims_of_size(rng, tmp_path):
     b = mlp(rng)
     model = b.model()
