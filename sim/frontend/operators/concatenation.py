@@ -33,7 +33,7 @@ def concat(step, tensor):
     shape = list(tensor.sample.shape)
     shape[inside] = sum(one.sample.shape[inside] for one in tensors)
     for roles in roles_of(shape):
-        seen = [view(one, in_roles(one.sample, roles)) for one in tensors]
+        seen = _views(tensors, roles, inside)
         if inside in roles and None not in seen:
             node = _joined(step, seen, roles.index(inside))
             if node is not None:
@@ -43,6 +43,18 @@ def concat(step, tensor):
     if found is None and (fine := _written_out(step, tensors, inside)):
         return concat(replace(step, arguments=fine), fine[0])
     return found or _side_by_side(step, tensors, inside)
+
+
+def _views(tensors, roles, inside):
+    """Returns the View of each tensor, None if it has none. If values have to be copied, and are no channels of an image, inputs
+    without a layout are laid out with their last axis as channels: copies then read whole lines."""
+    if inside != roles[0] and any(not one.source.loose and view(one, in_roles(one.sample, roles)) is None for one in tensors):
+        last = max(role for role in roles if role is not None)
+        for one in tensors:
+            if one.source.loose:
+                view(one, in_roles(one.sample, roles_of(one.sample.shape, last)[0]))  # raises Relayout
+        return [None]
+    return [view(one, in_roles(one.sample, roles)) for one in tensors]
 
 
 def _in_phases(step, tensors, inside):

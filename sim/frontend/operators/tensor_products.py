@@ -8,6 +8,7 @@ import numpy as np
 from ...fusion.nodes import Input, Joint, Linear, SumRegion, Tap
 from ...ir.errors import ModelError
 from ..index.narrow import narrowed
+from ..index.strided import copying_cost
 from ..index.values import limited, show, whole
 from ..index.views import arranged, copied, in_place, in_roles, positions_in_order, select
 from .concatenation import concat
@@ -78,8 +79,11 @@ def _operand(step, tensor, axes, level=False):
             in_order = seen.complete and np.array_equal(seen.channels, np.arange(source.shape[2]))
             if in_order and not (level and (source.shape[0] > 1 or isinstance(source, Input))):
                 return source, axis, roles
-    positions = tensor.sample // tensor.source.shape[2]
-    axis = next((one for one in axes if (positions == positions.take([0], axis=one)).all()), axes[-1])
+    if isinstance(tensor.source, Joint):
+        axis = min(axes, key=lambda one: copying_cost(tensor.source, np.moveaxis(tensor.sample, one, 1)))
+    else:
+        positions = tensor.sample // tensor.source.shape[2]
+        axis = next((one for one in axes if (positions == positions.take([0], axis=one)).all()), axes[-1])
     roles = axis, None, 1 - axis
     index = in_roles(tensor.sample, roles)
     return _transposed(step, tensor.source, index) or copied(step, tensor, index), axis, roles
