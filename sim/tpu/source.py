@@ -207,6 +207,11 @@ class Source:
         if self.missing or self._repeated:
             raise ModelError(self._refusal)
 
+    def check_shared(self):
+        """Raises ModelError if several operators share a weight."""
+        if self._repeated:
+            raise ModelError(self._refusal)
+
     def frozen(self, held, scales):
         """Returns the names of the parameters that training must not change: they are frozen in the object, or constants beside
         its weights. Raises ModelError if trained weights cannot be stored in the object.
@@ -219,7 +224,10 @@ class Source:
             As in :meth:`store`.
         """
         self.check()
+        if scales is None:
+            raise ModelError(self._refusal)
         weights = self._read()
+        self._combined |= {one for name in scales if scales[name] is None for one in self._owners(name)}
         flat, fixed = _flat(weights), np.concatenate([np.full(one.size, name in self._fixed) for name, one in weights.items()])
         constants = {one.name: numpy_helper.to_array(one).ravel() for one in self.model.graph.initializer}
         kept, (combined, used) = [], np.zeros((2, flat.size), bool)
@@ -241,6 +249,13 @@ class Source:
                 combined[np.concatenate([np.zeros(0, np.int64), *fixed_places])] = True
         self._check_used(used, combined, weights)
         return kept
+
+    def _owners(self, name):
+        """Returns the names of the object's weights that an initializer holds."""
+        weights = self._read()
+        found = np.zeros(len(_flat(weights)), bool)
+        found[self._places.get(name, [])] = True
+        return [name for name, part in zip(weights, _parts(found, weights)) if part.any()]
 
     def _check_used(self, used, combined, weights):
         known = {*self._fixed, *self._combined}
