@@ -12,6 +12,7 @@ from rich.progress import track
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.check import node_tests as suite
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.tpu.onnx_backend import Backend
 
 from .common import Json, Write, app, publish
@@ -43,7 +44,8 @@ def _is_near(found, right, *tolerance):
     if isinstance(right, list) or right is None:
         return right is found or found is not None and len(found) == len(right) and all(map(_equal, found, right))
     found, right = np.asarray(found), np.asarray(right)
-    if found.shape != right.shape or right.dtype.kind not in "fiub":
+    is_number = right.dtype.kind in "fiub" or right.dtype == bfloat16
+    if found.shape != right.shape or not is_number:
         return found.shape == right.shape and bool((found == right).all())
     found, right = found.astype(np.float64), right.astype(np.float64)
     finite = np.isfinite(right)

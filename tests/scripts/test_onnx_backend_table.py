@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from amaranth_tpu.scripts.benchmark.onnx_backend import PASSED, REFUSED, WRONG, passes
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
 
 X = np.array([[1.0, 2.0, -4.0]], np.float32)
 
@@ -32,3 +33,9 @@ def _case(operator, wanted):
 )
 def test_outcome_of_a_test(operator, wanted, strict, outcome):
     assert passes(_case(operator, wanted.astype(np.float32)), strict) == outcome
+
+
+def test_bfloat16_has_a_tolerance():
+    """A result in bfloat16 may differ by its rounding, as others may."""
+    assert passes(_case("Relu", (np.maximum(X, 0) * 1.01).astype(bfloat16)), True) == PASSED
+    assert passes(_case("Relu", (np.maximum(X, 0) * 1.1).astype(bfloat16)), True) == WRONG
