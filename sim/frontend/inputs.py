@@ -125,7 +125,7 @@ def _dims_of(entry):
         raise ModelError(f"input {quoted(entry.name)} is not a tensor of numbers")
     if not kind.HasField("shape"):
         raise ModelError(f"input {quoted(entry.name)} has no shape; export the model with one")
-    if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:]):
+    if any(d.HasField("dim_value") and d.dim_value == 0 for d in kind.shape.dim[1:] or kind.shape.dim):
         raise ModelError(f"input {quoted(entry.name)} is empty: one of its sizes is 0")
     return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
 

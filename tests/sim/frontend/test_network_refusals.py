@@ -304,6 +304,13 @@ def test_claims_of_size(rng, tmp_path):
     refused(path, "not an ONNX model")
 
 
+@pytest.mark.parametrize("shape", [[0], ["n", 0]])
+def test_empty_input(rng, tmp_path, shape):
+    b = Builder(shape)
+    b("Relu")
+    refused(b.save(tmp_path), "input 'x' is empty")
+
+
 def test_not_a_model(tmp_path):
     refused(tmp_path, "directory")
     refused(tmp_path / "absent.onnx", "No such file")
