@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...fusion.nodes import Affine, Linear
+from ...fusion.nodes import Affine, Copy, Linear
 
 __all__ = ["least"]
 
@@ -17,6 +17,8 @@ def least(node, depth=_DEEPEST):
         low = least(node.source, depth - 1)
         low = low if node.scale is None or low == 0 else low * float(np.min(node.scale) if low > 0 else np.max(node.scale))
         return low + (0.0 if node.shift is None else float(np.min(node.shift)))
+    if depth and isinstance(node, Copy):
+        return min((0.0, *(least(source, depth - 1) for source in node.sources)))
     if not isinstance(node, Linear):
         return -np.inf
     if node.times is not None:
