@@ -16,6 +16,7 @@ from amaranth_tpu.scripts.random_models.recurrence import GATES, STATES
 from amaranth_tpu.scripts.random_models.trial import REFUSED, RIGHT, TRACEBACK, WRONG, trial
 from amaranth_tpu.sim.frontend.apply import supported_operators
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.errors import ModelError
 from suites import slow
 
 pytest.importorskip("onnxruntime")
@@ -50,14 +51,18 @@ def _alone(rng, name):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_is_accepted(rng, tmp_path, name):
-    """The reader accepts each block behind an input; no model is refused for the block itself."""
+    """The reader accepts each block behind an input; no model is refused for the block itself, but a scaled input is no layer."""
     path, accepted = tmp_path / "model.onnx", 0
     for _ in range(40):
         model = _alone(rng, name)
         if model is not None:
             path.write_bytes(model.SerializeToString())
-            load_network(path)
-            accepted += 1
+            try:
+                load_network(path)
+                accepted += 1
+            except ModelError as error:
+                if "it has no layer" not in str(error):
+                    raise
         if accepted == 2:
             return
     assert accepted, "no random value fits the block"
