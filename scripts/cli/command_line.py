@@ -317,7 +317,9 @@ def run_app(app, expected):
     """
     signal.signal(signal.SIGINT, _interrupt)
     _name_output()
-    logging.getLogger("amaranth_tpu").addHandler(_OnConsole())
+    handler = _OnConsole()
+    handler.addFilter(lambda record: not record.name.endswith(".divided"))  # the commands print a table of the parts
+    logging.getLogger("amaranth_tpu").addHandler(handler)
     advice = []
     atexit.register(gc.freeze)  # the collection of garbage at the exit takes up to a second after large designs
     try:

@@ -139,8 +139,8 @@ def test_truncated_model(command, tmp_path, digits):
     refused(command("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
 
 
-def test_unsupported_operator(command, tmp_path, digits):
-    refused(command("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
+def test_unsupported_operator(tmp_path, digits):
+    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
 
 
 def test_wrong_input_size(command, tmp_path, digits):
