@@ -20,6 +20,7 @@ from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.scripts import cell_table
 from amaranth_tpu.scripts.cell_table import fmax, rows, synthesize_cell
 from amaranth_tpu.sim.rtl.simulators import run_icarus
+from command import refused
 
 LEAST_MHZ = {5: 110, STAGES[-1]: 150}
 
@@ -130,13 +131,9 @@ def test_rejects(options, words):
     assert result.exit_code == 2 and words in result.output
 
 
-def test_a_tool_that_fails_is_one_line(monkeypatch, capsys):
+def test_a_tool_that_fails_is_one_line(command, monkeypatch):
     def stopped(*_):
         raise ToolError("nextpnr-ecp5 did not end within 600 s")
 
     monkeypatch.setattr(cell_table, "measure", stopped)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("sys.argv", ["cell_table", "--stages", "5"])
-    with pytest.raises(SystemExit) as ended:
-        cell_table.main()
-    assert ended.value.code == 1 and "error: nextpnr-ecp5 did not end within 600 s" in capsys.readouterr().err
+    refused(command("--stages", "5", main=cell_table.main), "nextpnr-ecp5 did not end within 600 s")

@@ -1,6 +1,7 @@
 """Tests that `python -m amaranth_tpu.scripts.pictures` plots the figures of a run, and that a plot that cannot be drawn is a
 one-line error."""
 
+import functools
 import json
 import re
 import subprocess
@@ -34,19 +35,9 @@ def run(digits, tmp_path_factory):
 
 
 @pytest.fixture
-def draw(monkeypatch, capsys):
+def draw(command):
     """Returns a function that runs the command `pictures` in this process, and returns its exit status and output."""
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["pictures", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            pictures.main()
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code or 0, said.out, said.err)
-
-    return call
+    return functools.partial(command, main=pictures.main)
 
 
 def texts(path):
