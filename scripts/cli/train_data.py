@@ -10,7 +10,6 @@ from amaranth_tpu.sim.data.digits import load_digits
 from amaranth_tpu.sim.data.samples import takes_digits
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import one_hot
-from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.models.gpt_text import encoded, left_out, training_text
 from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out
@@ -79,13 +78,13 @@ def _from_files(network, options):
 def _arrays(network, path, labels, option, loss):
     samples, count = read_samples(path, network)
     rows = samples.rows if network.feeds else round_bfloat16(samples.rows)
-    if labels is None and loss is Loss.SQUARED_ERROR and not is_archive(path):
+    if labels is None and not loss.is_of_classes and not is_archive(path):
         if samples.rows.shape[1] != network.output_size:
             raise typer.BadParameter(f"{path} has no wanted results; name a file of them with {option}")
         return LabelledSamples(rows, rows)
     if labels is None and not is_archive(path):
         raise typer.BadParameter(f"{path} has no labels; name a file of labels with {option}")
-    if loss is Loss.SQUARED_ERROR:
+    if not loss.is_of_classes:
         return LabelledSamples(rows, read_wanted(labels or path, count, network.output_size))
     height, width, classes = network.tensors[network.output].shape
     return LabelledSamples(rows, read_labels(labels or path, count, classes, height * width))
@@ -99,7 +98,7 @@ def takes_tokens(network):
 
 
 def _text(network, options):
-    if options.loss is not Loss.CROSS_ENTROPY or options.preprocess:
+    if not options.loss.is_of_classes or options.preprocess:
         raise typer.BadParameter(f"--{'preprocess' if options.preprocess else 'loss'} does not apply to a text: leave it out")
     classes = min(network.tensors[network.output].channels, len(network.feeds[0].table))
     ids, note = _ids(options, classes)
@@ -160,10 +159,10 @@ def _prepared(network, images, labels, options):
 
 
 def _labelled(network, rows, labels, options):
-    if options.loss is Loss.SQUARED_ERROR:
+    if not options.loss.is_of_classes:
         if network.output_size == rows.shape[1]:
             return LabelledSamples(rows, rows)
         if network.output_size != _CLASSES:
-            raise typer.BadParameter(f"--loss mse on digits needs a model of {rows.shape[1]} results, or {_CLASSES} for classes")
+            raise typer.BadParameter(f"--loss {options.loss.value} on digits needs a model of {rows.shape[1]} results, or {_CLASSES} for classes")
         return LabelledSamples(rows, one_hot(labels, _CLASSES))
     return LabelledSamples.checked(rows, labels, network.output_size, str(options.data or "digits"))

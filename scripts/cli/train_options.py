@@ -124,7 +124,7 @@ class TrainOptions:
         ),
     ] = 0.0
     loss: Annotated[
-        Loss, typer.Option(rich_help_panel=_STEPS, help="Softmax cross-entropy of each position, or mean squared error.")
+        Loss, typer.Option(rich_help_panel=_STEPS, help="Cross-entropy of the softmax, or of the sigmoid; mean squared, mean absolute or Huber's error.")
     ] = Loss.CROSS_ENTROPY
     epochs: _hyper("epochs") = None
     steps: _hyper("steps") = None
@@ -248,8 +248,8 @@ class TrainOptions:
             refuse("--steps and --epochs exclude each other: give one of them")
         if self.keep is Keep.ALL and not self.checkpoint:
             refuse("--keep all needs the checkpoints' folder: --checkpoint DIR")
-        if self.loss is Loss.SQUARED_ERROR and self.metric:
-            refuse(f"--metric {self.metric[0]} needs classes: leave it out with --loss mse")
+        if not self.loss.is_of_classes and self.metric:
+            refuse(f"--metric {self.metric[0]} needs classes: leave it out with --loss {self.loss.value}")
         if self.resume and not self.checkpoint:
             refuse("--resume needs the checkpoint's folder: --checkpoint DIR")
         from amaranth_tpu.sim.golden.shards import shards_of

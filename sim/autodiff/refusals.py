@@ -8,7 +8,6 @@ from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
 from ..ir.found_norms import norms_in
-from ..ir.losses import Loss
 from ..ir.reshapes import without_reshapes
 from ..ir.stage import NOWHERE, span
 from ..ir.strided_copies import places_of
@@ -52,12 +51,13 @@ REFUSALS = {
         "its result is not the model's output, which training needs of the last stage",
     ),
     "end": (
-        "the last operator, with the cross-entropy",
-        'the model ends in {}; training needs logits, the input of Softmax, or `loss="mse"`',
+        "the last operator, with a cross-entropy",
+        'the model ends in {}; training needs logits, the input of Softmax or Sigmoid, or `loss="mse"`',
     ),
     "class": (
         "one class, with the cross-entropy",
-        f'has one result, whose Softmax is always 1: there is nothing to learn; {_CLASSES}, or `loss="mse"`',
+        "has one result, whose Softmax is always 1: there is nothing to learn; "
+        f'{_CLASSES}, or `loss="binary_crossentropy"` or `loss="mse"`',
     ),
     "order": ("Gather or Slice of the logits", "the model's result omits or repeats some of its logits, which can't be trained"),
 }
@@ -107,10 +107,10 @@ def _check_parts(graph, stage):
 def _check_end(graph, last, loss):
     if last.output != graph.output:
         raise refusal(last, "output")
-    if loss is Loss.CROSS_ENTROPY and (last.function != NONE or last.pool or last.times):
+    if loss.is_of_logits and (last.function != NONE or last.pool or last.times):
         what = "a product" if last.times else "pooling" if last.pool else last.function.name
         raise refusal(last, "end", what)
-    if loss is Loss.CROSS_ENTROPY and graph.channels(last) == 1:
+    if loss.is_of_classes and graph.channels(last) == 1:
         raise refusal(last, "class")
     count = int(np.prod(graph.tensors[graph.output].shape))
     order = graph.output_order

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..functions.functions import NONE, Function
 from ..ir.errors import ModelError
 from ..ir.graph import Parameter
 from ..ir.losses import Loss
 from .embeddings import tied_terms, with_embeddings
 from .refusals import check_trainable, refusal
 
-__all__ = ["with_parameters"]
+__all__ = ["with_parameters", "with_probabilities"]
+
+_SIGMOID = Function("sigmoid")
 
 
 def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
@@ -22,8 +25,8 @@ def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     Parameters
     ----------
     graph : sim.ir.graph.Graph
-        Network that ends with logits, or with a Softmax over the channels, which is removed. With the squared error, it ends
-        with any result.
+        Network that ends with logits, or with a Softmax over the channels, which is removed; for the binary cross-entropy, with a
+        Sigmoid. With other losses, it ends with any result.
     loss : sim.ir.losses.Loss
     counted : bool
         The host writes a factor for the loss of each position.
@@ -87,14 +90,21 @@ def _tied(term, tied):
 
 
 def _prepared(graph, loss):
-    return with_embeddings(_logits(graph) if loss is Loss.CROSS_ENTROPY else graph)
+    return with_embeddings(_logits(graph, loss) if loss.is_of_logits else graph)
 
 
-def _logits(graph):
+def _logits(graph, loss):
     last = graph.stages[-1]
-    if not last.softmax:
+    if not (last.softmax if loss.is_of_classes else last.function == _SIGMOID):
         return graph
-    return replace(graph, stages=(*graph.stages[:-1], replace(last, softmax=False)), softmax=True)
+    return replace(graph, stages=(*graph.stages[:-1], replace(last, softmax=False, function=NONE)), softmax=True)
+
+
+def with_probabilities(graph):
+    """Returns a graph with the Sigmoid that training removed from its end."""
+    if graph.loss is not Loss.BINARY or not graph.softmax:
+        return graph
+    return replace(graph, stages=[*graph.stages[:-1], replace(graph.stages[-1], function=_SIGMOID)], softmax=False)
 
 
 def _trained(graph, stage, is_after):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ..autodiff.embeddings import with_embeddings
+from ..autodiff.trainable_parameters import with_probabilities
 from ..data.samples import random_samples
 from ..frontend.reader import read_model
 from ..golden.network import run_network
@@ -62,6 +63,7 @@ class ModelWriter:
             return model, True
         if graph.feeds:
             raise ModelError(f"{graph.name}: its file cannot hold the new weights, and no plain model has embeddings")
+        graph = with_probabilities(graph)
         model = plain_model(graph)
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):

@@ -5,7 +5,7 @@ import numpy as np
 from ..ir.losses import Loss
 from .arithmetic import round_bfloat16
 
-__all__ = ["Positions", "cross_entropy", "squared_error", "loss_of", "one_hot"]
+__all__ = ["Positions", "cross_entropy", "loss_of", "one_hot"]
 
 
 def one_hot(labels, classes, smoothing=0.0):
@@ -38,16 +38,28 @@ def cross_entropy(logits, targets, counted=None):
     return _mean(losses, counted)
 
 
-def squared_error(outputs, targets, counted=None):
-    """Returns the mean of `(outputs - targets)^2`, computed in binary64. Arguments are as in :func:`cross_entropy`."""
-    with np.errstate(all="ignore"):
-        losses = ((np.asarray(outputs, np.float64) - np.asarray(targets).astype(np.float64)) ** 2).mean(axis=-1)
-    return _mean(losses, counted)
+def _huber(outputs, targets):
+    errors = np.abs(outputs - targets)
+    return np.where(errors < 1, errors**2 / 2, errors - 0.5)
+
+
+#: The loss of one number, for results and targets in binary64.
+_OF_NUMBERS = {
+    Loss.BINARY: lambda outputs, targets: np.logaddexp(0, outputs) - outputs * targets,
+    Loss.SQUARED_ERROR: lambda outputs, targets: (outputs - targets) ** 2,
+    Loss.ABSOLUTE_ERROR: lambda outputs, targets: np.abs(outputs - targets),
+    Loss.HUBER: _huber,
+}
 
 
 def loss_of(kind, outputs, targets, counted=None):
-    """Returns the mean loss. `kind` is a :class:`sim.ir.losses.Loss`; the arrays are as in :func:`cross_entropy`."""
-    return (cross_entropy if kind is Loss.CROSS_ENTROPY else squared_error)(outputs, targets, counted)
+    """Returns the mean loss, computed in binary64. `kind` is a :class:`sim.ir.losses.Loss`; the arrays are as in
+    :func:`cross_entropy`."""
+    if kind.is_of_classes:
+        return cross_entropy(outputs, targets, counted)
+    with np.errstate(all="ignore"):
+        losses = _OF_NUMBERS[kind](np.asarray(outputs, np.float64), np.asarray(targets).astype(np.float64))
+        return _mean(losses.mean(axis=-1), counted)
 
 
 class Positions:

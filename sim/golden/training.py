@@ -171,7 +171,9 @@ def divisor_of(graph, batch, counted):
     """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
     height, width, channels = graph.tensors[graph.output].shape
     positions = batch * height * width if counted is None else max(1, np.count_nonzero(counted))
-    return positions if graph.loss is Loss.CROSS_ENTROPY else positions * channels / 2
+    if graph.loss.is_of_classes:
+        return positions
+    return positions * channels / (2 if graph.loss is Loss.SQUARED_ERROR else 1)
 
 
 def _kept(made, state, cores):

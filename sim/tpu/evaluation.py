@@ -1,59 +1,143 @@
-"""Loss, accuracy and metrics of a run on labelled samples."""
+"""Loss, accuracy and metrics of results on labelled samples."""
 
 import numpy as np
 
-from ..golden.losses import Positions, cross_entropy, squared_error
+from ..functions.functions import Function
+from ..golden.losses import Positions, cross_entropy, loss_of
 from ..ir.errors import ModelError
 from ..ir.losses import Loss
+from ..ir.model_ends import softmax
 from ..trainer.errors import ArgumentError
 from ..trainer.metric_names import parse_metric
 from ..trainer.metrics import measured
 from ..trainer.samples import Score
-from .arguments import check_name
+from .arguments import check_name, shown
 from .training_data import labels_of, shares_of
 
-__all__ = ["evaluation", "loss_of"]
+__all__ = ["Metrics", "evaluation", "parse_loss"]
 
 #: Names of losses, the library's own and Keras'.
 _LOSSES = {
     "cross_entropy": Loss.CROSS_ENTROPY,
     "categorical_crossentropy": Loss.CROSS_ENTROPY,
     "sparse_categorical_crossentropy": Loss.CROSS_ENTROPY,
+    "binary_crossentropy": Loss.BINARY,
     "mse": Loss.SQUARED_ERROR,
     "mean_squared_error": Loss.SQUARED_ERROR,
+    "mae": Loss.ABSOLUTE_ERROR,
+    "mean_absolute_error": Loss.ABSOLUTE_ERROR,
+    "huber": Loss.HUBER,
 }
-#: Keras' names of the accuracy.
-_ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy")
+_SIGMOID = Function("sigmoid")
+#: Keras' names of the accuracy, which is always there.
+_ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy", "binary_accuracy")
 
 
-def loss_of(name):
+def parse_loss(name):
     """Returns the :class:`sim.ir.losses.Loss` of an argument `loss`. Raises ArgumentError for other names."""
     check_name("loss", name, _LOSSES)
     return _LOSSES[name]
 
 
+class Metrics:
+    """The metrics of an argument `metrics`. Raises ArgumentError for other arguments.
+
+    Parameters
+    ----------
+    network : sim.ir.graph.Graph
+        The network, as it was loaded.
+    loss : sim.ir.losses.Loss
+    given : str, function, or sequence of them
+        Names of metrics and of losses. `function(labels, results)` returns a number.
+    """
+
+    def __init__(self, network, loss, given):
+        self._network, self._loss = network, loss
+        given = [given] if isinstance(given, str) or callable(given) else given
+        self._of_classes, self._others = [], []
+        for one in given:
+            if callable(one) and not isinstance(one, type):
+                self._others.append((getattr(one, "__name__", type(one).__name__), one))
+            elif isinstance(one, str) and one in _LOSSES and not _LOSSES[one].is_of_logits and not loss.is_of_classes:
+                self._others.append((one, _LOSSES[one]))
+            elif not (loss.is_of_logits and isinstance(one, str) and one in _ACCURACY):
+                self._of_classes.append(self._name_of_classes(one))
+
+    def _name_of_classes(self, name):
+        try:
+            name = parse_metric(name)
+        except (TypeError, ValueError) as error:
+            text = error if isinstance(name, str) else f"{shown(name)} is neither a name nor a function of labels and results"
+            raise ArgumentError(f"`metrics`: {text}") from None
+        if not self._loss.is_of_classes:
+            raise ArgumentError(f"`metrics`: {name!r} needs the loss cross_entropy; leave it out, or give a function")
+        return name
+
+    def __bool__(self):
+        return bool(self._of_classes or self._others)
+
+    def __call__(self, logits, labels):
+        """Computes the metrics. Returns {name: number or list}.
+
+        Parameters
+        ----------
+        logits : array (count, output size)
+            Results, before a Softmax or a Sigmoid that belongs to the loss.
+        labels : array
+            As in :class:`sim.trainer.samples.LabelledSamples`.
+        """
+        positions = Positions(self._network)
+        vectors = positions.vectors(logits)
+        found = measured(self._of_classes, vectors, labels.reshape(len(labels), -1)) if self._of_classes else {}
+        if not self._others:
+            return found
+        if _has_probabilities(self._network, self._loss):
+            of_classes = self._loss.is_of_classes
+            vectors = softmax(vectors.reshape(-1, positions.classes)) if of_classes else _SIGMOID.exact(vectors)
+        results = positions.flat(np.asarray(vectors, np.float32).reshape(len(logits), -1, positions.classes))
+        results = self._network.origin.output.shaped(results)
+        wanted = labels if self._loss.is_of_classes else labels.astype(np.float32).reshape(results.shape)
+        for name, one in self._others:
+            if isinstance(one, Loss):
+                found[name] = loss_of(one, results.reshape(len(results), -1), wanted.reshape(len(wanted), -1))
+            else:
+                found[name] = float(one(wanted, results))
+        return found
+
+
+def _has_probabilities(network, loss):
+    """Returns True if the ONNX model ends in the Softmax or the Sigmoid of the loss."""
+    last = network.stages[-1]
+    if loss is Loss.BINARY:
+        return last.function == _SIGMOID
+    return loss.is_of_classes and (bool(last.softmax) or network.origin.output.last == "softmax")
+
+
 def evaluation(run, y, loss, metrics):
     """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`."""
-    network, origin, loss = run.network, run.network.origin, loss_of(loss)
+    network, origin, loss = run.network, run.network.origin, parse_loss(loss)
     if origin.is_split:
         raise ModelError(f"{network.name}: has several outputs; call predict, and compute the loss of each output")
-    metrics = [metrics] if isinstance(metrics, str) else metrics
+    metrics = Metrics(network, loss, metrics)
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
     positions, shares = Positions(network), shares_of(network, y, len(values), loss)
     labels = labels_of(network, y if shares is None else shares.argmax(axis=-1), len(values), loss)
+    # The Softmax of a file is applied by the host, after the results of a core.
+    if _has_probabilities(network, loss) and (run.result is None or network.stages[-1].softmax or loss is Loss.BINARY):
+        values = _logits(values, loss)
     vectors = positions.vectors(values)
-    if loss is Loss.SQUARED_ERROR:
-        if metrics:
-            raise ArgumentError("`metrics` need the loss cross_entropy")
-        return {"loss": squared_error(vectors, positions.vectors(labels))}
-    if network.stages[-1].softmax or run.result is None and origin.output.last == "softmax":
-        vectors = np.log(np.maximum(vectors, np.finfo(np.float32).tiny))
-    labels = labels.reshape(len(values), -1)
-    score = Score.of(vectors, labels)
-    try:
-        names = [parse_metric(name) for name in metrics if name not in _ACCURACY]
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`metrics`: {error}") from None
+    if not loss.is_of_classes:
+        score = Score.of_numbers(loss, vectors, positions.vectors(labels))
+    else:
+        score = Score.of(vectors, labels.reshape(len(values), -1))
     mean = score.loss if shares is None else cross_entropy(vectors, shares)
-    return {"loss": mean, "accuracy": score.accuracy} | measured(names, vectors, labels)
+    accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
+    return {"loss": mean} | accuracy | metrics(values, labels)
+
+
+def _logits(probabilities, loss):
+    with np.errstate(divide="ignore"):
+        least = np.finfo(np.float32).tiny
+        found = np.log(np.maximum(probabilities, least))
+        return found if loss.is_of_classes else found - np.log(np.maximum(1 - probabilities, least))

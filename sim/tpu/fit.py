@@ -21,7 +21,7 @@ from ..trainer.resuming import checkpoint_in, restore
 from .arguments import check_name, shown
 from .callbacks import Callbacks
 from .cores import config_of, training_preset
-from .evaluation import loss_of
+from .evaluation import Metrics, parse_loss
 from .history import History
 from .inference_run import RunError
 from .places import SIMULATORS, Simulator
@@ -47,7 +47,7 @@ def fit(network, x, y, given, frozen, check_programs):
     check_programs : bool
         See :func:`.step_comparison`.
     """
-    callbacks, loss = Callbacks(given.callbacks), loss_of(given.loss)
+    callbacks, loss = Callbacks(given.callbacks), parse_loss(given.loss)
     _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained)
@@ -64,7 +64,10 @@ def fit(network, x, y, given, frozen, check_programs):
     )
     masters = initialize(trained, given.seed) if given.initialize else None
     state = initial_state(trained, plan.optimizer, masters)
-    training = Training(trained, plan, samples, measured, state, fastest_sums())
+    metrics = Metrics(network, loss, given.metrics)
+    if metrics and measured is None:
+        raise ArgumentError("`metrics` need `validation_split` or `validation_data`; afterwards, evaluate has them too")
+    training = Training(trained, plan, samples, measured, state, fastest_sums(), metrics)
     with ProgressLine(given.verbose) as line:
         line("compiling a training step for the core" if given.check_steps else "training")
         compared = _compared(training, given, check_programs)

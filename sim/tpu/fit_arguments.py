@@ -18,13 +18,23 @@ class FitArguments(Hyperparameters):
     validation_data: object = argument(
         None, "(x, y), iterable of batches (x, y), or None", "Samples and labels on which each epoch is evaluated."
     )
-    loss: str = argument("cross_entropy", "str", "`cross_entropy` of the softmax, `mse`, or Keras' names for them.")
+    loss: str = argument(
+        "cross_entropy",
+        "str",
+        "`cross_entropy` of the softmax, `binary_crossentropy` of the sigmoid, `mse`, `mae`, `huber`, or Keras' names for them. "
+        "A Softmax or Sigmoid at the model's end belongs to the loss.",
+    )
+    metrics: object = argument(
+        (),
+        "name or function, or list of them",
+        "Metrics of each epoch on the validation data, as in :meth:`evaluate`. The accuracy is always there.",
+    )
     sample_weight: object = argument(
         None, "array or None", "Factor of the loss of each sample, (count,), or of each of its positions, (count, positions)."
     )
     class_weight: object = argument(None, "dict or None", "Factor of the loss of each class, by class number. Default: 1.")
     label_smoothing: float = argument(
-        0.0, "float", "Share of each label, from 0 to below 1, that is divided among all classes, for the loss `cross_entropy`."
+        0.0, "float", "Share of each label, from 0 to below 1, that is divided among all classes, for the cross-entropies."
     )
     callbacks: object = argument(
         (),

@@ -13,7 +13,7 @@ class History:
     ----------
     epochs : tuple of sim.trainer.golden_training.EpochFigures
         Statistics of each epoch, or of the steps between two evaluations: `epoch`, `steps` (since the start), `rate`, `loss`,
-        `training_accuracy`, `measured_loss`, `accuracy`, `seconds`.
+        `training_accuracy`, `measured_loss`, `accuracy`, `metrics`, `seconds`.
     step_losses : float64 (steps,)
         Loss of each step, before its update.
     best_epoch : int or None
@@ -41,7 +41,8 @@ class History:
     @property
     def history(self):
         """Returns the statistics as in Keras: lists by name, with a number for each epoch. Names are `loss`, `accuracy`,
-        `learning_rate` and, with validation data, `val_loss` and `val_accuracy`. With the loss `mse`, there is no accuracy.
+        `learning_rate` and, with validation data, `val_loss`, `val_accuracy` and `val_` with the name of each metric. Losses of
+        numbers have no accuracy.
 
         Examples
         --------
@@ -56,4 +57,6 @@ class History:
         if any(one.measured_loss is not None for one in self.epochs):
             names |= {"val_loss": "measured_loss", "val_accuracy": "accuracy"}
         lists = {name: [getattr(one, field) for one in self.epochs] for name, field in names.items()}
+        for name in self.epochs[0].metrics if self.epochs else ():
+            lists[f"val_{name}"] = [one.metrics[name] for one in self.epochs]
         return {name: values for name, values in lists.items() if None not in values}

@@ -45,8 +45,9 @@ class TrainableModel:
         y : array or None
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. Also shares
-            of the classes with the sum 1, (count, classes) or (count, positions, classes). For the loss `mse`: the wanted
-            results, in the shape of the model's output.
+            of the classes with the sum 1, (count, classes) or (count, positions, classes). For the loss
+            `binary_crossentropy`: a label from 0 to 1 for each result. For `mse`, `mae` and `huber`: the wanted results, in the
+            shape of the model's output.
 
         Raises
         ------
@@ -107,17 +108,18 @@ class TrainableModel:
     @also_named("batch", "batch_size")
     def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), core=None, batch=None):
         """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
-        each metric. For the loss `mse`, there is no accuracy.
+        each metric. Losses of numbers, such as `mse`, have no accuracy.
 
         Parameters
         ----------
         y : array
             Labels as for :meth:`fit`.
         loss : str
-            `cross_entropy` or `mse`, as for :meth:`fit`.
-        metrics : sequence of str
+            As for :meth:`fit`.
+        metrics : name or function, or list of them
             `top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`, and `accuracy`, which is
-            always there.
+            always there. With other losses than `cross_entropy`: `mse`, `mae`, `huber`. `function(labels, results)` returns a
+            number, such as `sklearn.metrics.r2_score`.
 
         Examples
         --------

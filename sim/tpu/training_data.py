@@ -22,10 +22,13 @@ __all__ = ["gathered", "labels_of", "shares_of", "training_sets"]
 
 
 def labels_of(network, y, count, loss, name="y"):
-    """Returns the labels of `count` samples, or the wanted results for the squared error, as :class:`.LabelledSamples` takes
+    """Returns the labels of `count` samples, or the wanted results for other losses, as :class:`.LabelledSamples` takes
     them. `name` stands for `y` in messages. Raises DataError."""
-    if loss is Loss.SQUARED_ERROR:
-        return as_wanted(as_array(y), count, network.output_size, name)
+    if not loss.is_of_classes:
+        wanted = as_wanted(as_array(y), count, network.output_size, name)
+        if loss is Loss.BINARY and not ((wanted >= 0) & (wanted <= 1)).all():
+            raise DataError(f"{name}: the binary cross-entropy needs labels from 0 to 1; give 0 and 1, or another loss")
+        return wanted
     height, width, classes = network.tensors[network.output].shape
     return as_labels(as_array(y), count, classes, height * width, name)
 
@@ -72,7 +75,7 @@ def shares_of(network, y, count, loss):
     height, width, classes = network.tensors[network.output].shape
     array = np.asarray(as_array(y))
     is_shares = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] == classes > 1
-    if loss is not Loss.CROSS_ENTROPY or not is_shares or array.size != count * height * width * classes:
+    if not loss.is_of_classes or not is_shares or array.size != count * height * width * classes:
         return None
     if height * width == 1 and np.isin(array, (0, 1)).all():
         return None
@@ -84,23 +87,30 @@ def shares_of(network, y, count, loss):
 
 def _weighted(network, samples, loss, given):
     """Returns samples with the factors and the label smoothing of the :class:`.FitArguments` `given`."""
-    smoothing, labels = given.label_smoothing, samples.labels.reshape(len(samples), -1)
+    smoothing, classes = given.label_smoothing, Positions(network).classes
     if not 0 <= smoothing < 1:
         raise ArgumentError(f"`label_smoothing` must be at least 0 and less than 1, not {shown(smoothing)}")
-    positions = Positions(network)
-    if loss is Loss.SQUARED_ERROR and (smoothing or given.class_weight is not None):
-        raise ArgumentError("`label_smoothing` and `class_weight` need the loss cross_entropy")
-    if smoothing:
-        vectors = positions.vectors(positions.targets(labels) if samples.shares is None else samples.shares).astype(np.float32)
-        samples = replace(
-            samples, shares=positions.flat(round_bfloat16(vectors * (1 - smoothing) + smoothing / positions.classes))
-        )
+    if smoothing and not loss.is_of_logits:
+        raise ArgumentError("`label_smoothing` needs the loss cross_entropy or binary_crossentropy")
+    if given.class_weight is not None and not (loss.is_of_classes or loss is Loss.BINARY and network.output_size == 1):
+        raise ArgumentError("`class_weight` needs the loss cross_entropy, or binary_crossentropy of one result")
     factors = [
-        _factors(given.sample_weight, len(samples), len(positions)),
-        _of_classes(given.class_weight, labels, positions.classes),
+        _factors(given.sample_weight, len(samples), len(Positions(network))),
+        _of_classes(given.class_weight, samples.labels.reshape(len(samples), -1), classes if loss.is_of_classes else 2),
     ]
+    if smoothing:
+        samples = _smoothed(network, samples, loss, smoothing)
     factors = [one for one in factors if one is not None]
     return replace(samples, factors=np.prod(factors, axis=0).astype(np.float32)) if factors else samples
+
+
+def _smoothed(network, samples, loss, smoothing):
+    if loss is Loss.BINARY:
+        labels = samples.labels.astype(np.float32) * (1 - smoothing) + smoothing / 2
+        return replace(samples, labels=round_bfloat16(labels))
+    positions, labels = Positions(network), samples.labels
+    vectors = positions.vectors(positions.targets(labels) if samples.shares is None else samples.shares).astype(np.float32)
+    return replace(samples, shares=positions.flat(round_bfloat16(vectors * (1 - smoothing) + smoothing / positions.classes)))
 
 
 def _factors(given, count, positions):
@@ -124,7 +134,7 @@ def _of_classes(given, labels, classes):
     factors = np.array([given.get(one, 1) for one in range(classes)], np.float64)
     if not (np.isfinite(factors).all() and (factors >= 0).all()):
         raise ArgumentError("`class_weight` must hold finite numbers of at least 0")
-    return factors[np.maximum(labels, 0)]
+    return factors[np.rint(np.maximum(labels, 0).astype(np.float32)).astype(np.int64)]
 
 
 def training_sets(network, x, y, loss, given):

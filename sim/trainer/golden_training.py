@@ -5,7 +5,7 @@ checkpoint is therefore bit-identical to an uninterrupted run.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from ..data.digits import DataError
 from ..golden.network import core_input, run_graph
 from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, step
-from ..ir.losses import Loss
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score
@@ -50,7 +49,7 @@ class EpochFigures:
     steps: int  # number of steps since the start of training
     rate: float  # learning rate at the last step
     #: loss, training_accuracy: Means over the steps since the evaluation before. Each step is evaluated before its update. The
-    #: accuracy is None for the squared error.
+    #: accuracy is None for losses without one.
     loss: float
     training_accuracy: float | None
     #: measured_loss, accuracy: Loss and accuracy after the steps, on the validation set, or else on the test set. None if there
@@ -58,10 +57,12 @@ class EpochFigures:
     measured_loss: float | None
     accuracy: float | None
     seconds: float  # seconds since the evaluation before, or since the run resumed
+    metrics: dict = field(default_factory=dict)  # {name: number or list} of further metrics on the validation set
 
     def __str__(self):
         text = f"epoch {self.epoch}, step {self.steps:,}: {_figures(self.loss, self.training_accuracy)}"
         measured = "" if self.measured_loss is None else f"; validation {_figures(self.measured_loss, self.accuracy)}"
+        measured += "".join(f", {name} {one:.4g}" for name, one in self.metrics.items() if isinstance(one, float))
         return f"{text}{measured}; {self.seconds:.1f} s"
 
 
@@ -107,13 +108,15 @@ class Training:
         State before the first step.
     sums : sim.golden.sums.Sums or None
         Implementation of the long sums in :func:`sim.golden.training.step`. All implementations give the same bits.
+    metrics : callable or None
+        `metrics(results, labels)` returns {name: number or list} for results (count, output size) on `measured`.
     """
 
-    def __init__(self, network, plan, samples, measured, state, sums=None):
+    def __init__(self, network, plan, samples, measured, state, sums=None, metrics=None):
         if len(samples) < plan.batch_size:
             raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch_size}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
-        self.sums, self.objective = sums or Sums(), Objective(network)
+        self.sums, self.objective, self._metrics = sums or Sums(), Objective(network), metrics
         self.steps = len(samples) // plan.batch_size
         self.epochs = plan.epochs if plan.steps is None else -(-plan.steps // self.steps)
         self.total = plan.epochs * self.steps if plan.steps is None else plan.steps
@@ -181,9 +184,12 @@ class Training:
     def _evaluated(self, position, batch, done):
         """Evaluates the network after `done` steps. Returns the position with the statistics of the last steps."""
         check_finite(position.state, done)
-        score = self._score(bound_graph(self.network, position.state), self.measured) if self.measured else None
-        if score:
+        score, metrics = None, {}
+        if self.measured:
+            results = self.results(bound_graph(self.network, position.state), self.measured)
+            score = self.objective.score(results, self.measured.labels)
             self.check_loss(score.loss, batch)
+            metrics = self._metrics(results, self.measured.labels) if self._metrics else {}
         now, before = time.perf_counter(), self.score_so_far(done)
         figures = EpochFigures(
             epoch=batch.epoch + 1,
@@ -194,6 +200,7 @@ class Training:
             measured_loss=score and score.loss,
             accuracy=score and score.accuracy,
             seconds=now - self._started,
+            metrics=metrics,
         )
         self._started = now
         history, best = (*position.history, figures), position.best
@@ -206,13 +213,13 @@ class Training:
         evaluated before its update."""
         history = self.position.history
         part = slice(history[-1].steps if history else 0, done)
-        right = None if self.network.loss is Loss.SQUARED_ERROR else int(self.right[part].sum())
+        right = int(self.right[part].sum()) if self.network.loss.is_of_logits else None
         return Score(float(self.losses[part].mean()), right, int(self.counts[part].sum()))
 
     def score(self, samples):
         """Computes the :class:`Score` of the trained network with the golden model. Raises TrainingError if training has
         diverged."""
-        score = self._score(self.learnt, samples)
+        score = self.objective.score(self.results(self.learnt, samples), samples.labels)
         self.check_loss(score.loss)
         return score
 
@@ -220,9 +227,6 @@ class Training:
         """Returns the results of a network for samples, float32 (count, output size), with the golden model."""
         parts = [samples.rows[first : first + _MEASURED] for first in range(0, len(samples), _MEASURED)]
         return np.concatenate([run_graph(graph, part, sums=self.sums) for part in parts])
-
-    def _score(self, graph, samples):
-        return self.objective.score(self.results(graph, samples), samples.labels)
 
     @property
     def learnt(self):

@@ -9,8 +9,7 @@ import numpy as np
 from ..data.digits import DataError
 from ..data.labels import PADDING
 from ..golden.arithmetic import round_bfloat16
-from ..golden.losses import Positions, cross_entropy, one_hot, squared_error
-from ..ir.losses import Loss
+from ..golden.losses import Positions, cross_entropy, loss_of, one_hot
 
 __all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 
@@ -22,7 +21,7 @@ class LabelledSamples:
     #: Bfloat16 or float32 (count, values of a sample). float32 for models whose inputs are row numbers of tables.
     rows: np.ndarray
     #: Int64 (count,) or (count, positions); bfloat16 (count, output size). Class numbers, counted from 0; `PADDING` does not
-    #: count. Wanted numbers for the squared error.
+    #: count. Wanted numbers for losses that are not of classes.
     labels: np.ndarray
     #: Bfloat16 (count, output size) or None. Shares of the classes in place of one label, in the order of the model's outputs.
     shares: np.ndarray | None = None
@@ -89,7 +88,7 @@ class Objective:
     def targets(self, labels, shares=None, factors=None):
         """Returns `(targets, counted)` of a step, as :func:`sim.golden.training.step` takes them. Arguments are as in
         :class:`LabelledSamples`."""
-        if self.network.loss is Loss.SQUARED_ERROR:
+        if not self.network.loss.is_of_classes:
             return labels, None if factors is None else _scaled(np.ones(factors.shape), factors)
         counted = (np.asarray(labels).reshape(len(labels), -1) != PADDING).astype(np.int64) if self.network.is_counted else None
         targets = self.positions.targets(labels) if shares is None else shares
@@ -98,8 +97,9 @@ class Objective:
     def score(self, results, labels):
         """Returns the :class:`Score` of results (count, output size)."""
         vectors = self.positions.vectors(results)
-        if self.network.loss is Loss.SQUARED_ERROR:
-            return Score(squared_error(vectors, self.positions.vectors(labels)), None, len(labels))
+        loss = self.network.loss
+        if not loss.is_of_classes:
+            return Score.of_numbers(loss, vectors, self.positions.vectors(labels))
         return Score.of(vectors, np.asarray(labels).reshape(len(labels), -1))
 
 
@@ -115,12 +115,14 @@ class Score:
     """Loss and accuracy on a set of samples."""
 
     loss: float  # mean loss over the counted positions of the samples
-    right: int | None  # Number of correctly classified positions. None for the squared error.
-    count: int  # number of counted positions; of samples for the squared error
+    #: Number of correctly classified positions; of results on the right side of 0.5 for the binary cross-entropy. None for losses
+    #: of numbers.
+    right: int | None
+    count: int  # number that `right` is a share of; of samples for losses of numbers
 
     @property
     def accuracy(self):
-        """Returns the fraction of correctly classified positions, 0 to 1, or None for the squared error."""
+        """Returns the fraction of correctly classified positions, 0 to 1, or None for losses of numbers."""
         return None if self.right is None else self.right / max(1, self.count)
 
     @classmethod
@@ -129,3 +131,11 @@ class Score:
         counted = labels != PADDING
         loss = cross_entropy(logits, one_hot(labels, logits.shape[-1]), None if counted.all() else counted)
         return cls(loss, int((logits.argmax(axis=-1) == labels).sum()), int(counted.sum()))
+
+    @classmethod
+    def of_numbers(cls, loss, vectors, wanted):
+        """Computes a loss that is not of classes, and the accuracy of logits, for wanted numbers (count, positions, channels)."""
+        mean = loss_of(loss, vectors, wanted)
+        if not loss.is_of_logits:
+            return cls(mean, None, len(wanted))
+        return cls(mean, int(((vectors > 0) == (wanted.astype(np.float32) > 0.5)).sum()), wanted.size)

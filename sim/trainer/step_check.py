@@ -14,7 +14,6 @@ from ..golden.network import core_input
 from ..golden.training import step
 from ..host.inference import RunError
 from ..host.program_check import checking, fault_of_compiler, is_slow, say_unchecked
-from ..ir.losses import Loss
 from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .golden_training import Batch
@@ -75,7 +74,7 @@ def _golden_steps(training, count, most, factor):
 def _random_batch(training, number, most, factor):
     network, plan, random = training.network, training.plan, np.random.default_rng([_SEED, number])
     rows = factor * core_input(network, stress_samples(network, plan.batch_size, _SEED + number, most)).astype(np.float32)
-    if network.loss is Loss.SQUARED_ERROR:
+    if not network.loss.is_of_classes:
         labels = round_bfloat16(random.standard_normal((plan.batch_size, network.output_size), np.float32))
     else:
         positions = training.objective.positions

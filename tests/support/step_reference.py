@@ -40,8 +40,13 @@ def _softmax(values):
     return shares / shares.sum(axis=-1, keepdims=True)
 
 
-def loss(network, values, targets, counted=None, choices=None, is_squared=False):
-    """Returns the sum over samples and positions of the cross-entropy, or of half the squared errors.
+def _sigmoid(values):
+    return (1 + np.tanh(values / 2)) / 2
+
+
+def loss(network, values, targets, counted=None, choices=None, kind="cross-entropy"):
+    """Returns the sum over samples and positions of the cross-entropy, or over all numbers of the loss `kind`. Of the squared
+    error, it is the half.
 
     Parameters
     ----------
@@ -81,14 +86,20 @@ def loss(network, values, targets, counted=None, choices=None, is_squared=False)
         if stage.times:
             total = total * values[stage.times]
         values[stage.output] = total
-    if is_squared:
-        losses = ((total - targets) ** 2).sum(axis=-1, keepdims=True) / 2
+    if kind != "cross-entropy":
+        error = total - targets
+        losses = {
+            "mse": lambda: error**2 / 2,
+            "mae": lambda: np.sqrt(error**2),
+            "huber": lambda: np.where(error**2 < 1, error**2 / 2, np.sqrt(error**2) - 0.5),
+            "binary-cross-entropy": lambda: -targets * np.log(_sigmoid(total)) - (1 - targets) * np.log(_sigmoid(-total)),
+        }[kind]().sum(axis=-1, keepdims=True)
         return float((losses if counted is None else losses * counted).sum())
     losses = -(targets * np.log(_softmax(total))).sum(axis=-1, keepdims=True)
     return float((losses if counted is None else losses * counted).sum())
 
 
-def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5, is_squared=False):
+def gradient_errors(rng, network, given, targets, gradients, counted=None, count=8, step=1e-5, kind="cross-entropy"):
     """Compares some elements of each gradient with central differences. Returns {name: relative error}.
 
     The error of a gradient of few elements, which may cancel out, is relative to the other gradients too.
@@ -105,7 +116,7 @@ def gradient_errors(rng, network, given, targets, gradients, counted=None, count
         np.asarray(targets).astype(float),
         None if counted is None else np.asarray(counted).astype(float),
         choices,
-        is_squared,
+        kind,
     )
     loss(network, values, *arguments)
     found = {}

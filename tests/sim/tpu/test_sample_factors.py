@@ -149,7 +149,7 @@ def test_batches_that_are_refused(path, batches, message):
         ({"class_weight": {CLASSES: 1}}, "`class_weight` must be a dict of numbers by class number, 0 to 3, not"),
         ({"class_weight": {0: float("nan")}}, "`class_weight` must hold finite numbers of at least 0"),
         ({"label_smoothing": 1.0}, "`label_smoothing` must be at least 0 and less than 1, not 1.0"),
-        ({"label_smoothing": 0.1, "loss": "mse"}, "`label_smoothing` and `class_weight` need the loss cross_entropy"),
+        ({"label_smoothing": 0.1, "loss": "mse"}, "`label_smoothing` needs the loss cross_entropy or binary_crossentropy"),
     ],
 )
 def test_refusals(path, data, given, message):
