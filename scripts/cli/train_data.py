@@ -163,6 +163,8 @@ def _labelled(network, rows, labels, options):
         if network.output_size == rows.shape[1]:
             return LabelledSamples(rows, rows)
         if network.output_size != _CLASSES:
-            raise typer.BadParameter(f"--loss {options.loss.value} on digits needs a model of {rows.shape[1]} results, or {_CLASSES} for classes")
+            raise typer.BadParameter(
+                f"--loss {options.loss.value} on digits needs a model of {rows.shape[1]} results, or {_CLASSES} for classes"
+            )
         return LabelledSamples(rows, one_hot(labels, _CLASSES))
     return LabelledSamples.checked(rows, labels, network.output_size, str(options.data or "digits"))

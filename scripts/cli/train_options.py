@@ -124,7 +124,11 @@ class TrainOptions:
         ),
     ] = 0.0
     loss: Annotated[
-        Loss, typer.Option(rich_help_panel=_STEPS, help="Cross-entropy of the softmax, or of the sigmoid; mean squared, mean absolute or Huber's error.")
+        Loss,
+        typer.Option(
+            rich_help_panel=_STEPS,
+            help="Cross-entropy of the softmax, or of the sigmoid; mean squared, mean absolute or Huber's error.",
+        ),
     ] = Loss.CROSS_ENTROPY
     epochs: _hyper("epochs") = None
     steps: _hyper("steps") = None

@@ -8,11 +8,7 @@ from .stages import add_like, add_twin, filled, identity, scaled
 __all__ = ["add_loss"]
 
 #: The function of Y - T that is the gradient of a loss, up to a factor.
-_OF_ERRORS = {
-    Loss.SQUARED_ERROR: NONE,
-    Loss.ABSOLUTE_ERROR: Derivative(Function("abs")),
-    Loss.HUBER: Function("clip", (-1, 1)),
-}
+_OF_ERRORS = {Loss.SQUARED_ERROR: NONE, Loss.ABSOLUTE_ERROR: Derivative(Function("abs")), Loss.HUBER: Function("clip", (-1, 1))}
 
 
 def add_loss(step, loss, counted):

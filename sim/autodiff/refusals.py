@@ -56,8 +56,7 @@ REFUSALS = {
     ),
     "class": (
         "one class, with the cross-entropy",
-        "has one result, whose Softmax is always 1: there is nothing to learn; "
-        f'{_CLASSES}, or `loss="binary_crossentropy"` or `loss="mse"`',
+        f"has one result, whose Softmax is always 1; {_CLASSES}, or the loss `binary_crossentropy` or `mse`",
     ),
     "order": ("Gather or Slice of the logits", "the model's result omits or repeats some of its logits, which can't be trained"),
 }

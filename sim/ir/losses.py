@@ -9,8 +9,8 @@ class Loss(StrEnum):
     """The loss of a position.
 
     The cross-entropy is of the Softmax of its channels, with one class. The others are means over the channels, with a wanted
-    number for each: the cross-entropy of the Sigmoid, the square of the error, its absolute value, and Huber's loss, which is half
-    the square up to an error of 1, and grows linearly from there.
+    number for each: the cross-entropy of the Sigmoid, the square of the error, its absolute value, and Huber's loss, which is
+    half the square up to an error of 1, and linear from there.
     """
 
     CROSS_ENTROPY = "cross-entropy"

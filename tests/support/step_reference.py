@@ -112,12 +112,7 @@ def gradient_errors(rng, network, given, targets, gradients, counted=None, count
         By name of the input or parameter.
     """
     choices, values = {}, {name: np.asarray(one).astype(float) for name, one in given.items()}
-    arguments = (
-        np.asarray(targets).astype(float),
-        None if counted is None else np.asarray(counted).astype(float),
-        choices,
-        kind,
-    )
+    arguments = (np.asarray(targets).astype(float), None if counted is None else np.asarray(counted).astype(float), choices, kind)
     loss(network, values, *arguments)
     found = {}
     for name, gradient in gradients.items():

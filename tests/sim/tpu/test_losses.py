@@ -50,7 +50,7 @@ def test_losses(rng, tmp_path, loss):
 
 
 def test_binary_labels(rng, tmp_path):
-    """The accuracy is the share of results on the right side of 0.5. Classes and samples have factors, and labels are smoothed."""
+    """The accuracy is the share of results on the right side of 0.5. Classes have factors, and labels are smoothed."""
     model, (x, y) = _model(rng, tmp_path, 1, "Sigmoid"), clusters(rng, COUNT)
     y = y > 1
     results = [_model(np.random.default_rng(1), tmp_path, 1, "Sigmoid") for _ in range(3)]
