@@ -1,8 +1,12 @@
 """Losses of each position of a network's result."""
 
+import numpy as np
+from ml_dtypes import bfloat16
+
 from ..functions.derivatives import Derivative
 from ..functions.functions import NONE, Function
-from ..ir.losses import Loss
+from ..ir.losses import JointLoss, Loss
+from ..ir.stage import Stage, Term
 from .stages import add_like, add_twin, filled, identity, scaled
 
 __all__ = ["add_loss"]
@@ -25,8 +29,43 @@ def add_loss(step, loss, counted):
     if counted:
         step.counted = step.add_tensor("counted", (tensor.height, tensor.width, 1))
     name, less = f"gradient of {step.output}", scaled(step, step.targets, filled(step, -1))
+    if isinstance(loss, JointLoss):
+        return _add_joint_loss(step, loss, name)
     if not loss.is_of_logits:
         return add_like(step, step.output, name, (less,), start=step.output, function=_OF_ERRORS[loss], times=step.counted)
-    suffix, form = ("softmax", {"softmax": True}) if loss.is_of_classes else ("sigmoid", {"function": Function("sigmoid")})
-    probabilities = add_twin(step, last, suffix, **form)
+    probabilities = add_twin(step, last, "softmax" if loss.is_of_classes else "sigmoid", **_form_of(loss))
     return add_like(step, step.output, name, (identity(step, probabilities), less), times=step.counted)
+
+
+def _add_joint_loss(step, loss, name):
+    """Adds the gradient of several outputs, side by side. It is a sum: the results, the targets and, of each output whose loss
+    needs a function, the values of the function, all times the factors of the outputs."""
+    size = step.tensors[step.output].channels
+    (results, targets), terms = np.zeros((2, 1, 1, size), np.float32), []
+    for head in loss.heads:
+        factor = head.weight * (1 if head.loss.is_of_classes else (2 if head.loss is Loss.SQUARED_ERROR else 1) / head.size)
+        chosen = np.eye(size, dtype=np.float32)[None, :, head.place]
+        if head.loss is Loss.SQUARED_ERROR:
+            results[..., head.place] = factor
+        else:
+            form, minus = _form_of(head.loss), Term(step.targets, _constant(step, f"minus target of {head.name}", -chosen))
+            sums = [Term(step.output, _constant(step, f"choice of {head.name}", chosen))]
+            sums += [] if head.loss.is_of_logits else [minus]
+            value = step.add_stage(Stage(f"value of {head.name}", tuple(sums), **form), head.size)
+            terms.append(Term(value, _constant(step, f"place of {head.name}", factor * chosen.swapaxes(1, 2))))
+        if head.loss.is_of_logits or head.loss is Loss.SQUARED_ERROR:
+            targets[..., head.place] = -factor
+    terms += [scaled(step, step.output, _constant(step, "factors of results", results))]
+    terms += [scaled(step, step.targets, _constant(step, "factors of targets", targets))]
+    return add_like(step, step.output, name, terms, times=step.counted)
+
+
+def _form_of(loss):
+    """Returns the field of a stage that applies the function of a loss."""
+    if loss.is_of_classes:
+        return {"softmax": True}
+    return {"function": Function("sigmoid") if loss is Loss.BINARY else _OF_ERRORS[loss]}
+
+
+def _constant(step, name, values):
+    return step.constant(name, values.astype(bfloat16))

@@ -7,8 +7,9 @@ import numpy as np
 from ..functions.functions import NONE, Function
 from ..ir.errors import ModelError
 from ..ir.graph import Parameter
-from ..ir.losses import Loss
+from ..ir.losses import JointLoss, Loss
 from .embeddings import tied_terms, with_embeddings
+from .joint_outputs import with_joint_outputs
 from .refusals import check_trainable, refusal
 
 __all__ = ["with_parameters", "with_probabilities"]
@@ -90,6 +91,8 @@ def _tied(term, tied):
 
 
 def _prepared(graph, loss):
+    if isinstance(loss, JointLoss):
+        return with_embeddings(with_joint_outputs(graph, loss))
     return with_embeddings(_logits(graph, loss) if loss.is_of_logits else graph)
 
 

@@ -9,6 +9,7 @@ from ..frontend.reader import read_model
 from ..golden.network import run_network
 from ..golden.training import bound_graph, initial_state
 from ..ir.errors import ModelError
+from ..ir.losses import JointLoss
 from ..ir.optimizers import Sgd
 from .plain import plain_model
 from .scales import parameter_values
@@ -61,8 +62,10 @@ class ModelWriter:
         """
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
-        if graph.feeds:
-            raise ModelError(f"{graph.name}: its file cannot hold the new weights, and no plain model has embeddings")
+        if graph.feeds or isinstance(graph.loss, JointLoss):
+            raise ModelError(
+                f"{graph.name}: its file cannot hold the new weights, and no plain model has embeddings, several inputs or outputs"
+            )
         graph = with_probabilities(graph)
         model = plain_model(graph)
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows

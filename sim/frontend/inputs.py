@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from ..data.printable import printable, quoted
 from ..fusion.nodes import Input
@@ -12,9 +12,12 @@ from ..ir.errors import ModelError
 from ..ir.model_ends import ModelInput
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
-__all__ = ["NO_BATCH", "Inputs", "check_sizes", "read_inputs"]
+__all__ = ["APART", "NO_BATCH", "Inputs", "check_sizes", "read_inputs", "with_inputs_apart"]
 
 NO_BATCH = 0
+#: Metadata of a model whose inputs are tensors of their own in the core, as training needs: weights of tensors side by side have
+#: zeros, which would be trained.
+APART = {"inputs": "apart"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Inputs:
     is_fixed: bool = False
 
 
-def read_inputs(graph, initializers, layouts, samples):
+def read_inputs(graph, initializers, layouts, samples, apart=False):
     """Returns the :class:`Inputs` of an `onnx.GraphProto`; `layouts` and `samples` are the reader's."""
     entries = [entry for entry in graph.input if entry.name not in initializers]
     if not entries:
@@ -56,11 +59,19 @@ def read_inputs(graph, initializers, layouts, samples):
     values = {}
     # A single sample has no batch: operators along the axis of size 1 apply to this sample.
     axis = {} if batch == 1 else {"batch": 0, "samples": batch}
-    for one, (node, index) in zip(made, _nodes(made, layouts)):
+    for one, (node, index) in zip(made, _nodes(made, layouts, apart)):
         dims = one.shape if alone else (1, *one.shape)
         kinds = {"integer": one.element in INTEGERS, "truth": one.element == TensorProto.BOOL}
         values[one.name] = SymbolicTensor(dims, node, index, **kinds, **axis)
     return Inputs(made, values, shapes[0] if len(made) == 1 else (ends[-1],), samples, **facts)
+
+
+def with_inputs_apart(model):
+    """Returns a copy of an onnx.ModelProto whose inputs are tensors of their own in the core."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    helper.set_model_props(made, {entry.key: entry.value for entry in made.metadata_props} | APART)
+    return made
 
 
 def check_sizes(entries, first=1):
@@ -79,11 +90,12 @@ def _is_open(dim):
     return not dim.HasField("dim_value") or dim.dim_value < 0
 
 
-def _nodes(inputs, layouts):
-    """Returns `(node, index)` of each input. Vectors of one type share a node, as its channels; so do images of one size."""
+def _nodes(inputs, layouts, apart):
+    """Returns `(node, index)` of each input. Unless they are `apart`, vectors of one type share a node, as its channels; so do images of one size."""
     images = len(inputs) > 1 and all(len(one.shape) == 3 and one.shape[1:] == inputs[0].shape[1:] for one in inputs)
     if (
         len(inputs) == 1
+        or apart
         or not images
         and (
             any(one.element in INTEGERS or one.element != inputs[0].element for one in inputs)

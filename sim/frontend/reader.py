@@ -34,7 +34,7 @@ from .index.relayout import Relayout
 from .index.strided import uncopied
 from .index.values import LOWEST, MOST_VALUES, BatchFixed, Step, SymbolicTensor, hidden, show, whole
 from .index.views import everything
-from .inputs import NO_BATCH, read_inputs
+from .inputs import APART, NO_BATCH, read_inputs
 from .local_functions import without_functions
 from .messages import first_output, inline, title, unsupported
 from .old_opsets import OLDEST, converted
@@ -253,6 +253,7 @@ class _Reader:
         self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+        self.are_apart = APART.items() <= {entry.key: entry.value for entry in model.metadata_props}.items()
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.inputs = None
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
@@ -272,7 +273,7 @@ class _Reader:
 
     def read(self, keep_softmax):
         """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
-        self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples)
+        self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples, self.are_apart)
         self.values |= self.inputs.values
         if not self.graph.output:
             raise ModelError("the graph has no output")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..ir.losses import Loss
+from ..ir.losses import JointLoss, Loss
 from .arithmetic import round_bfloat16
 
 __all__ = ["Positions", "cross_entropy", "loss_of", "one_hot"]
@@ -53,8 +53,11 @@ _OF_NUMBERS = {
 
 
 def loss_of(kind, outputs, targets, counted=None):
-    """Returns the mean loss, computed in binary64. `kind` is a :class:`sim.ir.losses.Loss`; the arrays are as in
+    """Returns the mean loss, computed in binary64. `kind` is a :class:`sim.ir.losses.Loss` or JointLoss; the arrays are as in
     :func:`cross_entropy`."""
+    if isinstance(kind, JointLoss):
+        parts = ((one.weight, one.loss, outputs[..., one.place], targets[..., one.place]) for one in kind.heads)
+        return sum(weight * loss_of(loss, *part, counted) for weight, loss, *part in parts)
     if kind.is_of_classes:
         return cross_entropy(outputs, targets, counted)
     with np.errstate(all="ignore"):

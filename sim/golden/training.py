@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..ir.graph import Graph
-from ..ir.losses import Loss
+from ..ir.losses import JointLoss, Loss
 from .arithmetic import bfloat16, round_bfloat16
 from .losses import Positions, cross_entropy, loss_of, one_hot
 from .ring import held_by
@@ -171,7 +171,7 @@ def divisor_of(graph, batch, counted):
     """Returns the number by which a sum of gradients is divided to give the gradient of the mean loss."""
     height, width, channels = graph.tensors[graph.output].shape
     positions = batch * height * width if counted is None else max(1, np.count_nonzero(counted))
-    if graph.loss.is_of_classes:
+    if graph.loss.is_of_classes or isinstance(graph.loss, JointLoss):
         return positions
     return positions * channels / (2 if graph.loss is Loss.SQUARED_ERROR else 1)
 

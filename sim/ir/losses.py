@@ -1,8 +1,9 @@
 """The losses of training. The command line reads this file before numpy is imported."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Loss"]
+__all__ = ["Head", "JointLoss", "Loss", "losses_of"]
 
 
 class Loss(StrEnum):
@@ -28,3 +29,38 @@ class Loss(StrEnum):
     def is_of_logits(self):
         """True if a network ends in logits, and its last Softmax or Sigmoid belongs to the loss."""
         return self in (Loss.CROSS_ENTROPY, Loss.BINARY)
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of several outputs of a model that are trained together."""
+
+    name: str
+    loss: Loss
+    weight: float
+    first: int  # index of its first number among the results
+    size: int
+
+    @property
+    def place(self):
+        """The slice of its numbers in the results."""
+        return slice(self.first, self.first + self.size)
+
+
+@dataclass(frozen=True)
+class JointLoss:
+    """The sum of the losses of several outputs, each times a weight. All outputs are vectors, and the network's result has them
+    side by side. Targets are numbers: a class is a row of zeros and a one."""
+
+    heads: tuple[Head, ...]
+    is_of_classes = is_of_logits = False
+
+    @property
+    def value(self):
+        """A text that identifies the loss."""
+        return ", ".join(f"{one.weight:g} {one.loss.value} of {one.name}" for one in self.heads)
+
+
+def losses_of(loss):
+    """Returns the losses of all outputs, as a list of :class:`Loss`."""
+    return [one.loss for one in loss.heads] if isinstance(loss, JointLoss) else [loss]

@@ -4,15 +4,14 @@ import numpy as np
 
 from ..functions.functions import Function
 from ..golden.losses import Positions, cross_entropy, loss_of
-from ..ir.errors import ModelError
-from ..ir.losses import Loss
+from ..ir.losses import Head, JointLoss, Loss
 from ..ir.model_ends import softmax
 from ..trainer.errors import ArgumentError
 from ..trainer.metric_names import parse_metric
 from ..trainer.metrics import measured
 from ..trainer.samples import Score
 from .arguments import check_name, shown
-from .training_data import labels_of, shares_of
+from .training_data import joint_labels, labels_of, shares_of
 
 __all__ = ["Metrics", "evaluation", "parse_loss"]
 
@@ -33,10 +32,34 @@ _SIGMOID = Function("sigmoid")
 _ACCURACY = ("accuracy", "acc", "categorical_accuracy", "sparse_categorical_accuracy", "binary_accuracy")
 
 
-def parse_loss(name):
-    """Returns the :class:`sim.ir.losses.Loss` of an argument `loss`. Raises ArgumentError for other names."""
-    check_name("loss", name, _LOSSES)
-    return _LOSSES[name]
+def parse_loss(network, given, weights=None):
+    """Returns the :class:`sim.ir.losses.Loss` of an argument `loss`, or the JointLoss of a network with several outputs. Raises
+    ArgumentError for other names."""
+    outputs = {one.name: one for one in network.origin.outputs if not one.label}
+    if not network.origin.is_split:
+        if weights is not None:
+            raise ArgumentError("`loss_weights` is for a model with several outputs; leave it out")
+        check_name("loss", given, _LOSSES)
+        return _LOSSES[given]
+    losses, weights = _by_output("loss", given, outputs), _by_output("loss_weights", 1.0 if weights is None else weights, outputs)
+    for name in outputs:
+        check_name("loss", losses[name], _LOSSES)
+        weight = weights[name]
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < np.inf:
+            raise ArgumentError(f"`loss_weights` must be numbers above 0, not {shown(weight)} for {name}")
+    places = {name: one.place for name, one in outputs.items()}
+    heads = [Head(n, _LOSSES[losses[n]], float(weights[n]), at.start, at.stop - at.start) for n, at in places.items()]
+    return JointLoss(tuple(heads))
+
+
+def _by_output(argument, given, names):
+    """Returns a dict by output of an argument that is a dict, a list, or one value for all outputs."""
+    if isinstance(given, (str, int, float)):
+        return dict.fromkeys(names, given)
+    found = given if isinstance(given, dict) else dict(zip(names, given)) if len(given) == len(names) else {}
+    if found.keys() != names.keys():
+        raise ArgumentError(f"`{argument}` must have an entry for each output, {', '.join(names)}, not {shown(given)}")
+    return found
 
 
 class Metrics:
@@ -53,6 +76,8 @@ class Metrics:
 
     def __init__(self, network, loss, given):
         self._network, self._loss = network, loss
+        if isinstance(loss, JointLoss) and given:
+            raise ArgumentError("`metrics` are for a model with one output; loss and accuracy of each output are always there")
         given = [given] if isinstance(given, str) or callable(given) else given
         self._of_classes, self._others = [], []
         for one in given:
@@ -86,6 +111,8 @@ class Metrics:
         labels : array
             As in :class:`sim.trainer.samples.LabelledSamples`.
         """
+        if isinstance(self._loss, JointLoss):
+            return _by_name(Score.by_output(self._loss, logits, labels))
         positions = Positions(self._network)
         vectors = positions.vectors(logits)
         found = measured(self._of_classes, vectors, labels.reshape(len(labels), -1)) if self._of_classes else {}
@@ -113,11 +140,11 @@ def _has_probabilities(network, loss):
     return loss.is_of_classes and (bool(last.softmax) or network.origin.output.last == "softmax")
 
 
-def evaluation(run, y, loss, metrics):
+def evaluation(run, y, loss, metrics=(), weights=None):
     """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`."""
-    network, origin, loss = run.network, run.network.origin, parse_loss(loss)
+    network, origin, loss = run.network, run.network.origin, parse_loss(run.network, loss, weights)
     if origin.is_split:
-        raise ModelError(f"{network.name}: has several outputs; call predict, and compute the loss of each output")
+        return _of_outputs(run, y, loss)
     metrics = Metrics(network, loss, metrics)
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
@@ -134,6 +161,40 @@ def evaluation(run, y, loss, metrics):
     mean = score.loss if shares is None else cross_entropy(vectors, shares)
     accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
     return {"loss": mean} | accuracy | metrics(values, labels)
+
+
+def _of_outputs(run, y, loss):
+    """Returns the joint loss, and the loss and accuracy of each output."""
+    labels, logits = joint_labels(loss, y, len(run.rows)), []
+    for head in loss.heads:
+        output = next(one for one in run.network.origin.outputs if one.name == head.name)
+        values = np.asarray(run.outputs[head.name], np.float64).reshape(len(labels), head.size)
+        logits.append(_logits(values, head.loss) if _ends_in(run.network, output, head.loss) else values)
+    logits = np.concatenate(logits, axis=1)
+    score = Score.of_outputs(loss, logits, labels)
+    accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
+    return {"loss": score.loss} | accuracy | _by_name(Score.by_output(loss, logits, labels))
+
+
+def _ends_in(network, output, loss):
+    """Returns True if an output is the Softmax or the Sigmoid of its loss."""
+    order = network.output_order
+    place, first = output.place.start if order is None else order[output.place.start], 0
+    for name in network.outputs:
+        first += network.tensors[name].channels
+        if place < first:
+            stage = next(one for one in network.stages if one.output == name)
+            is_softmax = bool(stage.softmax) or output.last == "softmax"
+            return is_softmax if loss.is_of_classes else loss.is_of_logits and stage.function == _SIGMOID
+    return False
+
+
+def _by_name(scores):
+    """Returns `{"NAME_loss": loss, "NAME_accuracy": accuracy}` of the scores of outputs."""
+    found = {}
+    for name, one in scores.items():
+        found |= {f"{name}_loss": one.loss} | ({} if one.accuracy is None else {f"{name}_accuracy": one.accuracy})
+    return found
 
 
 def _logits(probabilities, loss):

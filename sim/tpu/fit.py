@@ -10,6 +10,7 @@ from ..export.writer import ModelWriter
 from ..golden.compiled_sums import fastest_sums
 from ..golden.training import bound_graph, initial_state
 from ..ir.errors import ModelError
+from ..ir.losses import JointLoss
 from ..ir.optimizers import Adam, Sgd
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
@@ -47,7 +48,7 @@ def fit(network, x, y, given, frozen, check_programs):
     check_programs : bool
         See :func:`.step_comparison`.
     """
-    callbacks, loss = Callbacks(given.callbacks), parse_loss(given.loss)
+    callbacks, loss = Callbacks(given.callbacks), parse_loss(network, given.loss, given.loss_weights)
     _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained)
@@ -67,6 +68,7 @@ def fit(network, x, y, given, frozen, check_programs):
     metrics = Metrics(network, loss, given.metrics)
     if metrics and measured is None:
         raise ArgumentError("`metrics` need `validation_split` or `validation_data`; afterwards, evaluate has them too")
+    metrics = metrics if metrics or isinstance(loss, JointLoss) else None
     training = Training(trained, plan, samples, measured, state, fastest_sums(), metrics)
     with ProgressLine(given.verbose) as line:
         line("compiling a training step for the core" if given.check_steps else "training")

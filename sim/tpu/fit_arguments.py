@@ -22,7 +22,10 @@ class FitArguments(Hyperparameters):
         "cross_entropy",
         "str",
         "`cross_entropy` of the softmax, `binary_crossentropy` of the sigmoid, `mse`, `mae`, `huber`, or Keras' names for them. "
-        "A Softmax or Sigmoid at the model's end belongs to the loss.",
+        "A Softmax or Sigmoid at the model's end belongs to the loss. For several outputs: a dict by output, or a list.",
+    )
+    loss_weights: object = argument(
+        None, "dict, list or None", "Factors of the losses of several outputs, by output or as a list. Default: 1."
     )
     metrics: object = argument(
         (),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import onnx
 
 from ..data.whole_files import write_file
+from ..frontend.inputs import with_inputs_apart
 from ..trainer.plan import takes
 from .arguments import also_named
 from .evaluation import evaluation
@@ -47,7 +48,7 @@ class TrainableModel:
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. Also shares
             of the classes with the sum 1, (count, classes) or (count, positions, classes). For the loss
             `binary_crossentropy`: a label from 0 to 1 for each result. For `mse`, `mae` and `huber`: the wanted results, in the
-            shape of the model's output.
+            shape of the model's output. For several outputs: a dict of labels by output, or a list.
 
         Raises
         ------
@@ -86,10 +87,15 @@ class TrainableModel:
         network, restore = self.network, lambda: None
         if source:
             source.check_shared()
+        started = None
         if source and source.has_norms:
             source.check()
             restore = source.prepare(rows := _some(network, x))
-            started = TemporaryFile(source.model, network.name)
+            started = source.model
+        if len(network.origin.inputs) > 1:
+            started = with_inputs_apart(started or onnx.load(network.origin.path))
+        if started is not None:
+            started = TemporaryFile(started, network.name)
             network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
         try:
             trained, scales, history = fit(network, x, y, given, source and source.frozen, self.check_programs)
@@ -106,9 +112,9 @@ class TrainableModel:
         return history
 
     @also_named("batch", "batch_size")
-    def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), core=None, batch=None):
+    def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), loss_weights=None, core=None, batch=None):
         """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
-        each metric. Losses of numbers, such as `mse`, have no accuracy.
+        each metric; with several outputs, of the loss and the accuracy of each. Losses of numbers, such as `mse`, have no accuracy.
 
         Parameters
         ----------
@@ -129,7 +135,7 @@ class TrainableModel:
         >>> model.evaluate(x, model.predict(x).argmax(axis=1))["accuracy"]
         1.0
         """
-        return evaluation(self.run(x, on, core=core, batch=batch).check(), y, loss, metrics)
+        return evaluation(self.run(x, on, core=core, batch=batch).check(), y, loss, metrics, loss_weights)
 
     def score(self, x, y):
         """Computes the accuracy on labelled samples, 0 to 1, as scikit-learn's classifiers do.

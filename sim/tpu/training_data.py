@@ -9,8 +9,8 @@ from ..data.errors import DataError
 from ..data.labels import as_labels, as_wanted
 from ..data.samples import takes_integers
 from ..golden.arithmetic import round_bfloat16
-from ..golden.losses import Positions
-from ..ir.losses import Loss
+from ..golden.losses import Positions, one_hot
+from ..ir.losses import JointLoss, Loss
 from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples
@@ -18,7 +18,7 @@ from .arguments import as_array, shown
 from .exports import shapes_of
 from .inputs_outputs import samples_of
 
-__all__ = ["gathered", "labels_of", "shares_of", "training_sets"]
+__all__ = ["gathered", "joint_labels", "labels_of", "shares_of", "training_sets"]
 
 
 def labels_of(network, y, count, loss, name="y"):
@@ -33,6 +33,26 @@ def labels_of(network, y, count, loss, name="y"):
     return as_labels(as_array(y), count, classes, height * width, name)
 
 
+def joint_labels(loss, y, count, name="y"):
+    """Returns the targets of all outputs side by side, bfloat16 (count, numbers), for a dict of labels by output, or a list."""
+    names = [one.name for one in loss.heads]
+    if isinstance(y, (list, tuple)) and len(y) == len(names):
+        y = dict(zip(names, y))
+    if not isinstance(y, dict) or y.keys() != {*names}:
+        raise DataError(f"{name}: must be a dict of labels for each output, {', '.join(names)}, or a list in this order")
+    return np.concatenate([_targets_of(one, as_array(y[one.name]), count, f"{name}[{one.name!r}]") for one in loss.heads], axis=1)
+
+
+def _targets_of(head, y, count, name):
+    array = np.asarray(y)
+    if not head.loss.is_of_classes or array.dtype.kind == "f" and array.shape == (count, head.size):
+        wanted = as_wanted(array, count, head.size, name)
+        if head.loss.is_of_logits and not ((wanted >= 0) & (wanted <= 1)).all():
+            raise DataError(f"{name}: a cross-entropy needs labels from 0 to 1; give 0 and 1, or another loss")
+        return wanted
+    return one_hot(as_labels(array, count, head.size, 1, name), head.size)
+
+
 def _labelled(network, x, y, loss, name):
     if getattr(x, "dtype", None) == np.uint8 and not takes_integers(network) and np.max(x, initial=0) > 1:
         warnings.warn(
@@ -42,6 +62,8 @@ def _labelled(network, x, y, loss, name):
             stacklevel=5,
         )
     rows = samples_of(network, x).rows
+    if isinstance(loss, JointLoss):
+        return LabelledSamples(rows if network.feeds else round_bfloat16(rows), joint_labels(loss, y, len(rows), name))
     shares = shares_of(network, y, len(rows), loss)
     labels = labels_of(network, y if shares is None else shares.argmax(-1), len(rows), loss, name)
     shares = None if shares is None else Positions(network).flat(round_bfloat16(shares))
@@ -87,7 +109,7 @@ def shares_of(network, y, count, loss):
 
 def _weighted(network, samples, loss, given):
     """Returns samples with the factors and the label smoothing of the :class:`.FitArguments` `given`."""
-    smoothing, classes = given.label_smoothing, Positions(network).classes
+    smoothing, is_joint = given.label_smoothing, isinstance(loss, JointLoss)
     if not 0 <= smoothing < 1:
         raise ArgumentError(f"`label_smoothing` must be at least 0 and less than 1, not {shown(smoothing)}")
     if smoothing and not loss.is_of_logits:
@@ -95,8 +117,8 @@ def _weighted(network, samples, loss, given):
     if given.class_weight is not None and not (loss.is_of_classes or loss is Loss.BINARY and network.output_size == 1):
         raise ArgumentError("`class_weight` needs the loss cross_entropy, or binary_crossentropy of one result")
     factors = [
-        _factors(given.sample_weight, len(samples), len(Positions(network))),
-        _of_classes(given.class_weight, samples.labels.reshape(len(samples), -1), classes if loss.is_of_classes else 2),
+        _factors(given.sample_weight, len(samples), 1 if is_joint else len(Positions(network))),
+        _of_classes(given.class_weight, samples, Positions(network).classes if loss.is_of_classes else 2),
     ]
     if smoothing:
         samples = _smoothed(network, samples, loss, smoothing)
@@ -126,9 +148,10 @@ def _factors(given, count, positions):
     return array.reshape(count, positions)
 
 
-def _of_classes(given, labels, classes):
+def _of_classes(given, samples, classes):
     if given is None:
         return None
+    labels = samples.labels.reshape(len(samples), -1)
     if not isinstance(given, dict) or not all(isinstance(one, (int, np.integer)) and 0 <= one < classes for one in given):
         raise ArgumentError(f"`class_weight` must be a dict of numbers by class number, 0 to {classes - 1}, not {shown(given)}")
     factors = np.array([given.get(one, 1) for one in range(classes)], np.float64)

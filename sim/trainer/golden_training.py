@@ -13,6 +13,7 @@ from ..data.digits import DataError
 from ..golden.network import core_input, run_graph
 from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, step
+from ..ir.losses import losses_of
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score
@@ -116,6 +117,7 @@ class Training:
         if len(samples) < plan.batch_size:
             raise DataError(f"{len(samples)} training samples do not fill a batch of {plan.batch_size}; give a smaller batch")
         self.network, self.plan, self.samples, self.measured = network, plan, samples, measured
+        self._has_accuracy = any(one.is_of_logits for one in losses_of(network.loss))
         self.sums, self.objective, self._metrics = sums or Sums(), Objective(network), metrics
         self.steps = len(samples) // plan.batch_size
         self.epochs = plan.epochs if plan.steps is None else -(-plan.steps // self.steps)
@@ -189,7 +191,7 @@ class Training:
             results = self.results(bound_graph(self.network, position.state), self.measured)
             score = self.objective.score(results, self.measured.labels)
             self.check_loss(score.loss, batch)
-            metrics = self._metrics(results, self.measured.labels) if self._metrics else {}
+            metrics = self._metrics(results, self.measured.labels) if self._metrics is not None else {}
         now, before = time.perf_counter(), self.score_so_far(done)
         figures = EpochFigures(
             epoch=batch.epoch + 1,
@@ -213,7 +215,7 @@ class Training:
         evaluated before its update."""
         history = self.position.history
         part = slice(history[-1].steps if history else 0, done)
-        right = int(self.right[part].sum()) if self.network.loss.is_of_logits else None
+        right = int(self.right[part].sum()) if self._has_accuracy else None
         return Score(float(self.losses[part].mean()), right, int(self.counts[part].sum()))
 
     def score(self, samples):

@@ -13,7 +13,7 @@ from ..export.other_weights import with_other_weights
 from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
-from ..ir.losses import Loss
+from ..ir.losses import JointLoss, Loss
 from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
@@ -31,9 +31,10 @@ def trainable_network(graph, loss=Loss.CROSS_ENTROPY):
     """Returns the :class:`sim.ir.graph.Graph` of a network from an ONNX file. Raises ModelError if it cannot be
     trained with a :class:`sim.ir.losses.Loss`. A file with ONNX's own `training_info` is refused, because it describes
     another training."""
-    if len(graph.origin.inputs) > 1 or graph.origin.is_split:
+    if graph.origin.is_split != isinstance(loss, JointLoss) or len(graph.origin.inputs) > 1 and not graph.feeds:
         raise ModelError(
-            f"{printable(graph.origin.path.name)}: has several inputs or outputs; training needs a model with one of each"
+            f"{printable(graph.origin.path.name)}: has several inputs or outputs; `tpu train` needs a model with one of each, "
+            "and tpu.load(file).fit trains it"
         )
     if onnx.load(graph.origin.path, load_external_data=False).training_info:
         raise ModelError(

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ..data.digits import DataError
 from ..data.labels import PADDING
 from ..golden.arithmetic import round_bfloat16
 from ..golden.losses import Positions, cross_entropy, loss_of, one_hot
+from ..ir.losses import JointLoss
 
 __all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 
@@ -98,6 +99,8 @@ class Objective:
         """Returns the :class:`Score` of results (count, output size)."""
         vectors = self.positions.vectors(results)
         loss = self.network.loss
+        if isinstance(loss, JointLoss):
+            return Score.of_outputs(loss, vectors, self.positions.vectors(labels))
         if not loss.is_of_classes:
             return Score.of_numbers(loss, vectors, self.positions.vectors(labels))
         return Score.of(vectors, np.asarray(labels).reshape(len(labels), -1))
@@ -139,3 +142,24 @@ class Score:
         if not loss.is_of_logits:
             return cls(mean, None, len(wanted))
         return cls(mean, int(((vectors > 0) == (wanted.astype(np.float32) > 0.5)).sum()), wanted.size)
+
+    @classmethod
+    def of_outputs(cls, loss, vectors, wanted):
+        """Computes a joint loss, and the accuracy over all outputs that have one."""
+        scores = cls.by_output(loss, vectors, wanted)
+        right = [one for one in scores.values() if one.right is not None]
+        total = sum(head.weight * scores[head.name].loss for head in loss.heads)
+        count = sum(one.count for one in right) if right else len(wanted)
+        return cls(total, sum(one.right for one in right) if right else None, count)
+
+    @classmethod
+    def by_output(cls, loss, vectors, wanted):
+        """Returns the score of each output of a joint loss, by name."""
+        found = {}
+        for head in loss.heads:
+            one, other = vectors[..., head.place], wanted[..., head.place]
+            numbers = head.loss, one, other
+            found[head.name] = cls.of(one, other.argmax(-1)) if head.loss.is_of_classes else cls.of_numbers(*numbers)
+            if head.loss.is_of_classes:  # targets may be shares of classes
+                found[head.name] = replace(found[head.name], loss=loss_of(*numbers))
+        return found

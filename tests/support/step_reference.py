@@ -46,7 +46,7 @@ def _sigmoid(values):
 
 def loss(network, values, targets, counted=None, choices=None, kind="cross-entropy"):
     """Returns the sum over samples and positions of the cross-entropy, or over all numbers of the loss `kind`. Of the squared
-    error, it is the half.
+    error, it is the half. `kind` may be a function of results and targets.
 
     Parameters
     ----------
@@ -86,6 +86,9 @@ def loss(network, values, targets, counted=None, choices=None, kind="cross-entro
         if stage.times:
             total = total * values[stage.times]
         values[stage.output] = total
+    if callable(kind):
+        losses = kind(total, targets)
+        return float((losses if counted is None else losses * counted).sum())
     if kind != "cross-entropy":
         error = total - targets
         losses = {
