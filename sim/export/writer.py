@@ -64,7 +64,7 @@ class ModelWriter:
             return model, True
         if graph.feeds or isinstance(graph.loss, JointLoss):
             raise ModelError(
-                f"{graph.name}: its file cannot hold the new weights, and no plain model has embeddings, several inputs or outputs"
+                f"{graph.name}: its file cannot hold the new weights; a plain model has no embeddings, and one input and output"
             )
         graph = with_probabilities(graph)
         model = plain_model(graph)

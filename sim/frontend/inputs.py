@@ -91,7 +91,8 @@ def _is_open(dim):
 
 
 def _nodes(inputs, layouts, apart):
-    """Returns `(node, index)` of each input. Unless they are `apart`, vectors of one type share a node, as its channels; so do images of one size."""
+    """Returns `(node, index)` of each input. Unless they are `apart`, vectors of one type share a node, as its channels; so do
+    images of one size."""
     images = len(inputs) > 1 and all(len(one.shape) == 3 and one.shape[1:] == inputs[0].shape[1:] for one in inputs)
     if (
         len(inputs) == 1

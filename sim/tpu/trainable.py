@@ -114,7 +114,7 @@ class TrainableModel:
     @also_named("batch", "batch_size")
     def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), loss_weights=None, core=None, batch=None):
         """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
-        each metric; with several outputs, of the loss and the accuracy of each. Losses of numbers, such as `mse`, have no accuracy.
+        each metric; with several outputs, of the loss and the accuracy of each. Losses of numbers have no accuracy.
 
         Parameters
         ----------
