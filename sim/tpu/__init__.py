@@ -16,6 +16,12 @@ Train it. The golden model computes each step; a core repeats the first ones, an
     model.evaluate(x_test, y_test)                           # keras_model or module has the trained weights, too
     model.save("trained.onnx")
 
+Keras' own script runs, too, with its strategy replaced: a model compiled in the scope trains on cores (:class:`Strategy`)::
+
+    with tpu.Strategy(cores=8).scope():
+        keras_model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    keras_model.fit(x, y, epochs=5, batch_size=128, validation_split=0.1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
+
 Run it on any backend, which is selected by name. Arrays have the shapes of the model::
 
     model.predict(x)                                         # on the golden model, which defines every bit
@@ -65,6 +71,7 @@ from .history import History
 from .inference_run import InferenceRun, RunError
 from .inputs_outputs import Value
 from .keras_models import from_keras
+from .keras_strategy import Strategy
 from .load import load
 from .model import Model
 from .places import PLACES, Interpreter, SerialBoard, Simulator
@@ -83,6 +90,7 @@ __all__ = [
     "Checkpoint",
     "EarlyStopping",
     "TensorBoard",
+    "Strategy",
     "History",
     "Value",
     "InferenceRun",

@@ -122,6 +122,16 @@ class Callbacks:
                     f"`callbacks` takes objects of {names}, and functions of an epoch's statistics, not {shown(one)}"
                 )
 
+    @property
+    def read_weights(self):
+        """Returns True if a function reads the weights of the model of a framework."""
+        return any(hasattr(one, "finish") for one in self._functions)
+
     def on_epoch(self, figures):
         """Calls all functions with an :class:`.EpochFigures`. Returns True if one of them returned True."""
         return any([one(figures) is True for one in self._functions])
+
+    def finish(self):
+        """Calls what functions have to do after training."""
+        for one in self._functions:
+            getattr(one, "finish", lambda: None)()

@@ -11,6 +11,7 @@ from ..trainer.metric_names import parse_metric
 from ..trainer.metrics import measured
 from ..trainer.samples import Score
 from .arguments import check_name, shown
+from .keras_objects import loss_name, metric_name
 from .training_data import joint_labels, labels_of, shares_of
 
 __all__ = ["Metrics", "evaluation", "parse_loss"]
@@ -39,10 +40,12 @@ def parse_loss(network, given, weights=None):
     if not network.origin.is_split:
         if weights is not None:
             raise ArgumentError("`loss_weights` is for a model with several outputs; leave it out")
+        given, _ = loss_name(given)
         check_name("loss", given, _LOSSES)
         return _LOSSES[given]
     losses, weights = _by_output("loss", given, outputs), _by_output("loss_weights", 1.0 if weights is None else weights, outputs)
     for name in outputs:
+        losses[name], _ = loss_name(losses[name])
         check_name("loss", losses[name], _LOSSES)
         weight = weights[name]
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < np.inf:
@@ -70,7 +73,7 @@ class Metrics:
     network : sim.ir.graph.Graph
         The network, as it was loaded.
     loss : sim.ir.losses.Loss
-    given : str, function, or sequence of them
+    given : str, function, or sequence
         Names of metrics and of losses. `function(labels, results)` returns a number.
     """
 
@@ -80,7 +83,7 @@ class Metrics:
             raise ArgumentError("`metrics` are for a model with one output; loss and accuracy of each output are always there")
         given = [given] if isinstance(given, str) or callable(given) else given
         self._of_classes, self._others = [], []
-        for one in given:
+        for one in map(metric_name, given):
             if callable(one) and not isinstance(one, type):
                 self._others.append((getattr(one, "__name__", type(one).__name__), one))
             elif isinstance(one, str) and one in _LOSSES and not _LOSSES[one].is_of_logits and not loss.is_of_classes:

@@ -35,16 +35,16 @@ _BUILDS = " (the first run builds the simulator)"
 _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
 
-def fit(network, x, y, given, frozen, check_programs):
+def fit(network, x, y, given, source, check_programs):
     """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
     the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`.
 
     Parameters
     ----------
     given : FitArguments
-    frozen : callable
-        `frozen(held, scales)` returns the names of parameters that are not trained; see :meth:`.ModelWriter.held`. It may raise
-        an error. None: all are trained, and another form of the file may hold them.
+    source : Source or None
+        The object of a framework. It knows which parameters are not trained, and callbacks may read its weights. None: all are
+        trained, and another form of the file may hold them.
     check_programs : bool
         See :func:`.step_comparison`.
     """
@@ -52,8 +52,9 @@ def fit(network, x, y, given, frozen, check_programs):
     _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained)
-    if frozen:
-        trained = _with_frozen(trained, frozen(*(writer.held(), writer.scales) if writer.own_form else ({}, None)))
+    if source:
+        held = (writer.held(), writer.scales) if writer.own_form else ({}, None)
+        trained = _with_frozen(trained, source.frozen(*held))
     samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_counted or measured and measured.is_counted:
         trained = replace(trained, is_counted=True)
@@ -74,7 +75,10 @@ def fit(network, x, y, given, frozen, check_programs):
         line("compiling a training step for the core" if given.check_steps else "training")
         compared = _compared(training, given, check_programs)
         run = _run(training, callbacks, compared and compared[1], line, "" if given.on == "model" else _BUILDS)
+        if callbacks.read_weights:
+            run.before_epoch = lambda: source.show(writer.model(bound_graph(trained, training.position.state))[0], writer.scales)
         run()
+    callbacks.finish()
     if run.failure:
         raise RunError(run.failure)
     check_finite(training.position.state, training.step_number)

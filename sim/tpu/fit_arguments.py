@@ -29,7 +29,7 @@ class FitArguments(Hyperparameters):
     )
     metrics: object = argument(
         (),
-        "name or function, or list of them",
+        "name, function, or list of both",
         "Metrics of each epoch on the validation data, as in :meth:`evaluate`. The accuracy is always there.",
     )
     sample_weight: object = argument(

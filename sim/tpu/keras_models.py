@@ -86,6 +86,7 @@ def from_keras(model, probabilities=False, effort="best"):
         [norm for norm, _ in _norms(model)],
         lambda x, names, batch: _statistics(model, x, names, batch),
     )
+    source.object = model
     if getattr(model, "optimizer", None) is not None:
         source.warn("give from_keras a model without an optimizer if you only run it")
     file = TemporaryFile(source.model, model.name)

@@ -9,6 +9,8 @@ shifts here (:class:`.BatchNorm`), which :func:`.fold_affine` combines with the 
 
 import warnings
 from collections import Counter
+from contextlib import contextmanager
+from copy import copy
 
 import numpy as np
 import onnx
@@ -53,6 +55,7 @@ class Source:
     """
 
     def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), statistics=None):
+        self.object = None  # the object, for callbacks of its framework
         self.title, self._own, self._write_own, self._dropout = title, read, write, dropout
         self._norms, self._statistics, self.model = list(norms), statistics, None
         self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
@@ -300,6 +303,24 @@ class Source:
             "with ConvTranspose, or a constant that is added to results of a layer; train a file instead: "
             "write it with `save`, and train `tpu.load` of it"
         )
+
+    @contextmanager
+    def trying(self):
+        """Restores the weights before :meth:`show` if an error ends a `with` block."""
+        self._before = None
+        try:
+            yield
+        except BaseException:
+            if self._before is not None:
+                self._write_own(self._before)
+            raise
+
+    def show(self, model, scales):
+        """Stores the weights of a model in the midst of training: as :meth:`store`, which follows at the end."""
+        self._before = self._own() if self._before is None else self._before
+        other = copy(self)
+        other._places, other._factors = dict(self._places), dict(self._factors)
+        other.store(model, scales)
 
     def store(self, model, scales):
         """Stores the weights of a trained onnx.ModelProto in the object.

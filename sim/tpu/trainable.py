@@ -1,5 +1,6 @@
 """Training and evaluation of a model."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import onnx
@@ -11,6 +12,7 @@ from .arguments import also_named
 from .evaluation import evaluation
 from .fit_arguments import FitArguments
 from .inputs_outputs import samples_of
+from .keras_objects import with_keras_objects
 from .temporary_file import TemporaryFile
 from .training_data import gathered
 
@@ -98,7 +100,8 @@ class TrainableModel:
             started = TemporaryFile(started, network.name)
             network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
         try:
-            trained, scales, history = fit(network, x, y, given, source and source.frozen, self.check_programs)
+            with source.trying() if source else nullcontext():
+                trained, scales, history = fit(network, x, y, with_keras_objects(given, source), source, self.check_programs)
         except BaseException:
             restore()
             raise
@@ -122,7 +125,7 @@ class TrainableModel:
             Labels as for :meth:`fit`.
         loss : str
             As for :meth:`fit`.
-        metrics : name or function, or list of them
+        metrics : name, function, or list of both
             `top-5` (any number), `confusion` (with precision and recall of each class), `perplexity`, and `accuracy`, which is
             always there. With other losses than `cross_entropy`: `mse`, `mae`, `huber`. `function(labels, results)` returns a
             number, such as `sklearn.metrics.r2_score`.

@@ -32,6 +32,7 @@ class TrainingRun:
     on_step: object = None  # Callable or None. Called with the :class:`.Batch` of each step. If it returns True, training ends.
     #: Callable or None. Called with the :class:`.EpochFigures` of each evaluation. If it returns True, training ends.
     on_epoch: object = None
+    before_epoch: object = None  # callable or None. Called without arguments before `on_epoch`.
     stopped: bool = field(default=False, init=False)
 
     @property
@@ -86,6 +87,8 @@ class TrainingRun:
             if self.log:
                 self.log.add(number, **_given(measured_loss=figures.measured_loss, measured_accuracy=figures.accuracy))
                 self.log.flush()
+            if self.before_epoch:
+                self.before_epoch()
             if self.on_epoch and self.on_epoch(figures) is True:
                 self.stopped = True
         return ended

@@ -1,0 +1,235 @@
+"""Keras' own optimizers, losses, metrics and callbacks as arguments of `fit`, where they mean the same here."""
+
+from dataclasses import replace
+
+from ..ir.optimizers import Adam, Sgd
+from ..trainer.errors import ArgumentError
+from .arguments import framework_of
+from .callbacks import EarlyStopping, TensorBoard
+
+__all__ = ["EpochCallbacks", "compiled_metrics", "loss_name", "metric_name", "with_keras_objects"]
+
+#: Settings of Keras' optimizers that the core lacks.
+_LACKING = ("clipnorm", "global_clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
+_LOSSES = {
+    "SparseCategoricalCrossentropy": "sparse_categorical_crossentropy",
+    "CategoricalCrossentropy": "categorical_crossentropy",
+    "BinaryCrossentropy": "binary_crossentropy",
+    "MeanSquaredError": "mse",
+    "MeanAbsoluteError": "mae",
+    "Huber": "huber",
+}
+_METRICS = {
+    "Accuracy": "accuracy",
+    "SparseCategoricalAccuracy": "accuracy",
+    "CategoricalAccuracy": "accuracy",
+    "BinaryAccuracy": "accuracy",
+    "MeanSquaredError": "mse",
+    "MeanAbsoluteError": "mae",
+    "SparseTopKCategoricalAccuracy": "top-{k}",
+    "TopKCategoricalAccuracy": "top-{k}",
+}
+#: Methods of Keras' callbacks that `fit` calls, and those that it ignores.
+_CALLED = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")
+_SILENT = ("ProgbarLogger", "History", "TerminateOnNaN")
+#: Callbacks that `fit` has itself in another form.
+_INSTEAD = {
+    "BackupAndRestore": "tpu.Checkpoint(folder, resume=True)",
+    "ReduceLROnPlateau": "`schedule`, such as 'exponential:0.9'",
+}
+
+
+def _is_keras(value):
+    return framework_of(value) == "keras"
+
+
+def _refuse(argument, value, why, remedy):
+    raise ArgumentError(f"`{argument}`: {type(value).__name__} of Keras {why}; {remedy}")
+
+
+def with_keras_objects(given, source):
+    """Returns :class:`.FitArguments` with the library's own objects in place of Keras'. Raises ArgumentError for an object whose
+    meaning the library does not have. The message is one line with cause and remedy.
+
+    Parameters
+    ----------
+    given : FitArguments
+    source : Source or None
+        The Keras model that is trained.
+    """
+    if _is_keras(given.optimizer):
+        given = _with_optimizer(given)
+    if any(map(_is_keras, parts := _listed(given.loss))):
+        names, smoothings = zip(*map(loss_name, parts))
+        if len({*smoothings}) > 1 or smoothings[0] and given.label_smoothing not in (0, smoothings[0]):
+            raise ArgumentError("`loss`: the losses have different label smoothing; give one in `label_smoothing`")
+        names = dict(zip(given.loss, names)) if isinstance(given.loss, dict) else list(names) if len(names) > 1 else names[0]
+        given = replace(given, loss=names, label_smoothing=smoothings[0] or given.label_smoothing)
+    callbacks = list(given.callbacks) if isinstance(given.callbacks, (list, tuple)) else [given.callbacks]
+    if not any(map(_is_keras, callbacks)):
+        return given
+    for one in [one for one in callbacks if type(one).__name__ == "LearningRateScheduler"]:
+        given = _with_rates(given, one)
+        callbacks.remove(one)
+    made = [_callback(one) if _is_keras(one) else one for one in callbacks]
+    own = [one for one, other in zip(made, callbacks) if one is other and _is_keras(other)]
+    made = [one for one in made if one is not None and one not in own]
+    return replace(given, callbacks=[*made, EpochCallbacks(own, source, given.epochs)] if own else made)
+
+
+def _listed(value):
+    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _with_optimizer(given):
+    one, settings = given.optimizer, given.optimizer.get_config()
+    for name in _LACKING:
+        if settings.get(name):
+            _refuse("optimizer", one, f"has {name}, which the core lacks", f"leave {name} out")
+    kind, decay = type(one).__name__, settings.get("weight_decay") or 0.0
+    if kind in ("Adam", "AdamW"):
+        made = Adam(settings["beta_1"], settings["beta_2"], decay)
+    elif kind == "SGD" and not (decay and settings["momentum"]):
+        made = Sgd(settings["momentum"], decay)
+    elif kind == "SGD":
+        _refuse("optimizer", one, "decays the weights beside the momentum", "give tpu.Sgd(momentum, weight_decay)")
+    else:
+        _refuse("optimizer", one, "is not the core's", "give Adam, AdamW or SGD")
+    rate, schedule = settings["learning_rate"], given.schedule
+    if isinstance(rate, dict):
+        rate, schedule = _schedule(one, rate["class_name"], rate["config"])
+    rate = given.learning_rate if given.learning_rate is not None else float(f"{rate:.6g}")  # Keras keeps it in binary32
+    return replace(given, optimizer=made, learning_rate=rate, schedule=schedule)
+
+
+def _schedule(optimizer, kind, settings):
+    """Returns the first learning rate and the schedule of one of Keras' schedules."""
+    if kind == "ExponentialDecay" and not settings["staircase"]:
+        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']:g}/{settings['decay_steps']}"
+    remedy = "give a number, and the fall in `schedule`, such as 'cosine' or 'warmup:50+cosine'"
+    return _refuse("optimizer", optimizer, f"has the schedule {kind}", remedy)
+
+
+def _with_rates(given, scheduler):
+    """Returns the arguments with the learning rates of a LearningRateScheduler as their schedule."""
+    rates, rate = [], given.learning_rate or 0.001
+    for epoch in range(given.epochs or 1):
+        try:
+            rate = float(scheduler.schedule(epoch, rate))
+        except TypeError:
+            rate = float(scheduler.schedule(epoch))
+        rates.append(rate)
+    first = given.learning_rate or rates[0]
+    return replace(given, learning_rate=first, schedule=",".join(f"{rate / first:.6g}" for rate in rates))
+
+
+def loss_name(loss):
+    """Returns `(name, label smoothing)` of an argument `loss`, which may be an object of Keras."""
+    if not _is_keras(loss):
+        return loss, 0.0
+    settings, name = getattr(loss, "_fn_kwargs", {}) | loss.get_config(), _LOSSES.get(type(loss).__name__)
+    if name is None:
+        _refuse("loss", loss, "is not the library's", f"give one of {', '.join(_LOSSES)}")
+    if settings.get("delta", 1) != 1:
+        _refuse("loss", loss, f"has delta {settings['delta']:g}, and the core has 1", "divide the wanted results by delta")
+    if settings.get("reduction") not in ("sum_over_batch_size", "mean"):
+        _refuse("loss", loss, f"has the reduction {settings.get('reduction')}", "leave `reduction` out")
+    if settings.get("ignore_class") not in (None, -100):
+        _refuse("loss", loss, f"ignores class {settings['ignore_class']}", "give the label -100 to what does not count")
+    return name, settings.get("label_smoothing") or 0.0
+
+
+def metric_name(metric):
+    """Returns the library's name of a metric of Keras. Returns other arguments unchanged."""
+    if not _is_keras(metric) or callable(metric) and isinstance(metric, type):
+        return metric
+    if (kind := type(metric).__name__) not in _METRICS:
+        _refuse("metrics", metric, "is not the library's", "give a function of labels and results")
+    return _METRICS[kind].format(**metric.get_config())
+
+
+def compiled_metrics(net):
+    """Returns the metrics of a Keras model's `compile`, {name in Keras: name or function of the library}."""
+    metrics = net._compile_config.config.get("metrics") or [] if getattr(net, "_compile_config", None) else []
+    names = [one if isinstance(one, str) else getattr(one, "name", getattr(one, "__name__", one)) for one in metrics]
+    return {name: "accuracy" if is_accuracy(one) else metric_name(one) for name, one in zip(names, metrics)}
+
+
+def is_accuracy(metric):
+    """Returns True for Keras' names and objects of the accuracy."""
+    name = metric_name(metric)
+    return isinstance(name, str) and (name.endswith("accuracy") or name == "acc")
+
+
+def _callback(one):
+    """Returns the library's callback in place of one of Keras, the same one if `fit` calls it itself, or None if it has nothing
+    to do here."""
+    kind = type(one).__name__
+    if kind in _SILENT:
+        return None
+    if kind in _INSTEAD:
+        _refuse("callbacks", one, "changes training in its own way", f"give {_INSTEAD[kind]}")
+    if kind == "TensorBoard":
+        return TensorBoard(one.log_dir)
+    if kind == "EarlyStopping" and one.restore_best_weights:
+        if one.monitor != "val_loss" or one.min_delta or one.baseline is not None or one.start_from_epoch:
+            why = "with restore_best_weights has settings other than monitor='val_loss' and patience"
+            _refuse("callbacks", one, why, "give tpu.EarlyStopping(patience)")
+        return EarlyStopping(one.patience)
+    for name in dir(type(one)):
+        if name.startswith("on_") and name not in _CALLED and _is_own(one, name):
+            _refuse("callbacks", one, f"has {name}, which fit does not call", "do its work in on_epoch_end")
+    return one
+
+
+def _is_own(callback, name):
+    """Returns True if a callback has a method of its own, not the empty one."""
+    import keras
+
+    empty = getattr(keras.callbacks.Callback, name, None)
+    method = getattr(callback, name)
+    return getattr(method, "__func__", method) is not empty and getattr(callback, "save_freq", None) != "epoch"
+
+
+class EpochCallbacks:
+    """Keras' callbacks, called as a function of each epoch's statistics.
+
+    Parameters
+    ----------
+    callbacks : list of keras.callbacks.Callback
+    source : Source or None
+        The Keras model. Its weights are those of the epoch when the callbacks are called.
+    epochs : int or None
+    """
+
+    def __init__(self, callbacks, source, epochs):
+        self._callbacks, self._model = callbacks, getattr(source, "object", None)
+        if self._model is None:
+            raise ArgumentError("`callbacks` of Keras need a model of tpu.from_keras; give functions of an epoch's statistics")
+        self._model.stop_training, self._epoch = False, 0
+        self._accuracy = next((name for name, one in compiled_metrics(self._model).items() if one == "accuracy"), "accuracy")
+        for one in callbacks:
+            one.set_params({"epochs": epochs or 1, "steps": None, "verbose": 0})
+            one.set_model(self._model)
+        self._each("on_train_begin")
+        self._each("on_epoch_begin", 0)
+
+    def _each(self, name, *given):
+        for one in self._callbacks:
+            getattr(one, name)(*given, {} if name != "on_epoch_end" else self._logs)
+
+    def __call__(self, figures):
+        """Calls the callbacks after an epoch. Returns True if one ends training."""
+        names = {"loss": figures.loss, self._accuracy: figures.training_accuracy, "learning_rate": figures.rate}
+        names |= {"val_loss": figures.measured_loss, f"val_{self._accuracy}": figures.accuracy}
+        names |= {f"val_{name}": value for name, value in figures.metrics.items()}
+        self._logs = {name: value for name, value in names.items() if value is not None}
+        self._each("on_epoch_end", self._epoch)
+        self._epoch += 1
+        if not self._model.stop_training:
+            self._each("on_epoch_begin", self._epoch)
+        return bool(self._model.stop_training)
+
+    def finish(self):
+        """Calls the callbacks after training."""
+        self._each("on_train_end")

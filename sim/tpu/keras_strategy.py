@@ -1,0 +1,237 @@
+"""A strategy in the place of TPUStrategy: Keras models that are compiled in its scope train on the cores of this library."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ..trainer.errors import ArgumentError
+from .arguments import as_array, shown
+from .fit_arguments import FitArguments
+from .keras_models import from_keras
+from .keras_objects import compiled_metrics, loss_name
+
+__all__ = ["Strategy"]
+
+#: Arguments of Keras' fit and evaluate that must have these values.
+_FIXED = {"initial_epoch": 0, "validation_freq": 1, "steps": None, "shuffle": True}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Trains Keras models on a ring of cores, in the place of `tf.distribute.TPUStrategy`.
+
+    A model that is compiled in :meth:`scope` has other methods `fit`, `evaluate` and `predict`. They take Keras' arguments, and
+    return what Keras' methods return. The golden model computes each step, as in :meth:`Model.fit`, with the optimizer, loss and
+    metrics of `compile`. An incomplete last batch of an epoch is dropped. Other methods of the model are Keras' own.
+
+    Parameters
+    ----------
+    cores : int
+        Number of cores, each with an equal share of each batch.
+    settings : dict
+        Further arguments of :meth:`Model.fit`, such as `{"check_steps": 2, "core": "training"}`.
+
+    Examples
+    --------
+    >>> import keras                                                 # doctest: +SKIP
+    >>> from amaranth_tpu import tpu
+    >>> with tpu.Strategy(cores=8).scope():                          # doctest: +SKIP
+    ...     net = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(2, activation="softmax")])
+    ...     net.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    >>> net.fit(x, y, epochs=3, batch_size=64)                       # doctest: +SKIP
+    """
+
+    cores: int = 1
+    settings: dict | None = None
+
+    def __post_init__(self):
+        for name in self.settings or {}:
+            if name not in [one.name for one in fields(FitArguments)]:
+                raise ArgumentError(f"`settings` are arguments of fit, not {shown(name)}")
+
+    @property
+    def num_replicas_in_sync(self):
+        """Returns the number of cores, by TensorFlow's name."""
+        return self.cores
+
+    @contextmanager
+    def scope(self):
+        """Returns a context in which `compile` gives Keras models the methods of this strategy."""
+        import keras
+
+        own, plain = keras.Model.__dict__.get("compile"), keras.Model.compile
+
+        def compile_model(model, *given, **named):
+            plain(model, *given, **named)
+            trainer = _Trainer(model, self)
+            model.fit, model.evaluate, model.predict = trainer.fit, trainer.evaluate, trainer.predict
+
+        keras.Model.compile = compile_model
+        try:
+            yield self
+        finally:
+            if own is None:
+                del keras.Model.compile
+            else:
+                keras.Model.compile = own
+
+
+class _Trainer:
+    """The methods of one Keras model."""
+
+    def __init__(self, net, strategy):
+        self._net, self._strategy, self._model, self._weights = net, strategy, None, None
+
+    def _current(self):
+        """Returns the :class:`.Model` with the present weights of the Keras model."""
+        weights = [np.array(one) for one in self._net.get_weights()]
+        if self._model is None or not all(map(np.array_equal, weights, self._weights)):
+            self._model = from_keras(self._net)
+        return self._model
+
+    def _keep(self):
+        self._weights = [np.array(one) for one in self._net.get_weights()]
+
+    def _compiled(self):
+        """Returns `(arguments of fit, {name in Keras: name here} of the metrics)` of the model's `compile`."""
+        settings, metrics = self._net._compile_config.config, compiled_metrics(self._net)
+        given = {"optimizer": self._net.optimizer, "loss": settings["loss"], "metrics": [*metrics.values()]}
+        if settings.get("loss_weights") is not None:
+            given["loss_weights"] = settings["loss_weights"]
+        if isinstance(given["loss"], dict):
+            given["loss"] = [given["loss"][name] for name in self._net.output_names]
+        _check_ends(self._net, given["loss"])
+        return given, metrics
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
+            validation_data=None, class_weight=None, sample_weight=None, steps_per_epoch=None, validation_steps=None,
+            validation_batch_size=None, **others):  # fmt: skip
+        """Trains the model, with the arguments of `keras.Model.fit`. Returns a keras.callbacks.History."""
+        import keras
+
+        _check_others(others)
+        given, metrics = self._compiled()
+        if validation_split:  # Keras holds out the end, before it shuffles
+            x, y, sample_weight, validation_data = _split(x, y, sample_weight, validation_split)
+        if isinstance(validation_data, (tuple, list)):
+            validation_data = _named(self._net, validation_data[0]), *validation_data[1:]
+        if validation_data is None:
+            given["metrics"] = ()
+        lines = [print] if verbose in (1, 2, "auto") else []
+        model = self._current()
+        done = model.fit(
+            _named(self._net, x),
+            y,
+            batch_size=batch_size or 32,
+            epochs=epochs,
+            cores=self._strategy.cores,
+            callbacks=[*(callbacks or []), *lines],
+            validation_data=validation_data,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            **_steps(steps_per_epoch, validation_steps),
+            **given | (self._strategy.settings or {}),
+        )
+        self._keep()
+        history = keras.callbacks.History()
+        history.set_model(self._net)
+        history.on_train_begin()
+        history.epoch, history.history = list(range(len(done.epochs))), _renamed(done.history, metrics)
+        history.core = done.core
+        self._net.history = history
+        return history
+
+    def evaluate(self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **others):
+        """Returns loss and metrics, with the arguments of `keras.Model.evaluate`."""
+        _check_others(others)
+        given, metrics = self._compiled()
+        model = self._current()
+        x, y = _arrays(x, y)
+        facts = {name: given[name] for name in ("loss", "loss_weights", "metrics") if name in given}
+        found = model.evaluate(_named(self._net, x), y, batch_size=batch_size, **facts)
+        self._keep()
+        found = {"loss": found["loss"]} | {name: found[getattr(one, "__name__", one)] for name, one in metrics.items()}
+        if return_dict:
+            return found
+        return [*found.values()] if metrics else found["loss"]
+
+    def predict(self, x, batch_size=None, verbose="auto", **others):
+        """Returns the results, with the arguments of `keras.Model.predict`."""
+        _check_others(others)
+        model = self._current()
+        results = model.predict(_named(self._net, x), batch_size=batch_size)
+        self._keep()
+        if not isinstance(results, dict):
+            return results
+        values = [*results.values()]
+        return dict(zip(self._net.output, values)) if isinstance(self._net.output, dict) else values
+
+
+def _renamed(history, metrics):
+    """Returns the history with Keras' names of the metrics."""
+    found = dict(history)
+    for start in ("", "val_"):
+        accuracy = found.pop(f"{start}accuracy", None)
+        found |= {f"{start}{name}": accuracy for name, one in metrics.items() if one == "accuracy" and accuracy}
+    return found
+
+
+def _check_others(others):
+    for name, value in others.items():
+        if name == "callbacks" and not value or name in _FIXED and value == _FIXED[name]:
+            continue
+        remedy = f"leave it out, or give {_FIXED[name]!r}" if name in _FIXED else "leave it out"
+        raise ArgumentError(f"`{name}` is not supported in a strategy's scope; {remedy}")
+
+
+def _steps(steps_per_epoch, validation_steps):
+    given = {"steps_per_epoch": steps_per_epoch, "validation_steps": validation_steps}
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"`{name}` is not supported in a strategy's scope; give a dataset of this length")
+    return {}
+
+
+def _split(x, y, weights, share):
+    """Returns the first part of the samples, and the last `share` of them as validation data, as Keras does."""
+    every = [x] if not isinstance(x, (list, tuple, dict)) else list(x.values()) if isinstance(x, dict) else x
+    first = round(len(every[0]) * (1 - share))
+
+    def part(value, which):
+        if isinstance(value, dict):
+            return {name: one[which] for name, one in value.items()}
+        return type(value)(one[which] for one in value) if isinstance(value, (list, tuple)) else value[which]
+
+    held = part(x, slice(first, None)), part(y, slice(first, None))
+    return part(x, slice(first)), part(y, slice(first)), None if weights is None else weights[:first], held
+
+
+def _arrays(x, y):
+    """Returns the samples and labels of arguments of `evaluate`, which may be batches."""
+    from .training_data import gathered
+
+    return (x, y) if y is not None else gathered(x)[:2]
+
+
+def _named(net, x):
+    """Returns the samples of a model with several inputs as a dict by the names in the ONNX model, which are Keras' own."""
+    if not isinstance(x, (list, tuple)) or len(net.inputs) < 2:
+        return x
+    return {one.name: as_array(value) for one, value in zip(net.inputs, x)}
+
+
+def _check_ends(net, losses):
+    """Raises ArgumentError if a cross-entropy is of logits and the model ends in probabilities, or the other way round."""
+    outputs = net.outputs
+    for output, loss in zip(outputs, losses if isinstance(losses, (list, tuple)) else [losses] * len(outputs)):
+        name, _ = loss_name(loss)
+        if not str(name).endswith("crossentropy"):
+            continue
+        activation = getattr(output._keras_history.operation, "activation", None)
+        last = getattr(activation, "__name__", type(output._keras_history.operation).__name__)
+        is_end = last.lower() in ("softmax", "sigmoid")
+        of_logits = not isinstance(loss, str) and loss.get_config().get("from_logits", False)
+        if is_end == of_logits:
+            has, remedy = ("probabilities", "from_logits=False") if of_logits else ("logits", "from_logits=True")
+            raise ArgumentError(f"`loss`: the model ends in {has}; give the loss {remedy}")

@@ -1,0 +1,199 @@
+"""Tests of Keras' own objects in `fit`, and of a Keras script that runs on eight cores once its strategy is replaced."""
+
+import os
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.tpu.keras_objects import loss_name, metric_name
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks
+
+
+@pytest.fixture
+def keras():
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
+    keras.utils.set_random_seed(3)
+    return keras
+
+
+@pytest.fixture
+def data():
+    """Returns 256 samples of 4 classes: noise around a centre for each class."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 4, 256)
+    return (rng.normal(0, 1, (4, 12))[y] + rng.normal(0, 0.7, (256, 12))).astype(np.float32), y
+
+
+def _net(keras, last=None):
+    layers = keras.layers
+    return keras.Sequential([layers.Input((12,)), layers.Dense(16, activation="relu"), layers.Dense(4, activation=last)])
+
+
+def test_a_script_with_a_strategy(keras, data, tmp_path):
+    """A script as Keras' guides write it, with all its lines but the strategy's."""
+    x, y = data
+    strategy = tpu.Strategy(cores=8, settings={"check_steps": 1, "core": tpu.Config(n=4)})
+    batch_size = 8 * strategy.num_replicas_in_sync
+    with strategy.scope():
+        model = _net(keras)
+        model.compile(
+            optimizer=keras.optimizers.Adam(learning_rate=0.01),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["sparse_categorical_accuracy"],
+        )
+    callbacks = [
+        keras.callbacks.EarlyStopping(monitor="val_loss", patience=3, restore_best_weights=True),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_loss", save_best_only=True),
+        keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5 if epoch == 2 else rate),
+    ]
+    history = model.fit(x, y, batch_size=batch_size, epochs=4, validation_split=0.25, callbacks=callbacks, verbose=0)
+    loss, accuracy = model.evaluate(x, y, batch_size=batch_size)
+
+    assert history.core["mismatched_bits"] == 0 and history.epoch == [0, 1, 2, 3]
+    assert history.history["learning_rate"] == pytest.approx([0.01, 0.01, 0.005, 0.005])
+    assert history.history["loss"][0] > history.history["loss"][-1] and accuracy > 0.6
+    theirs = keras.Model.evaluate(model, x, y, verbose=0)
+    assert theirs == pytest.approx([loss, accuracy], rel=0.02)
+    held = keras.Model.evaluate(model, x[192:], y[192:], verbose=0)  # Keras holds out the end
+    assert held[0] == pytest.approx(min(history.history["val_loss"]), rel=0.02)
+    best = keras.models.load_model(tmp_path / "best.keras")
+    assert best.evaluate(x[192:], y[192:], verbose=0)[0] == pytest.approx(held[0], rel=0.02)
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert "val_sparse_categorical_accuracy" in lines[0] and len(lines) == 5
+    assert model.predict(x[:5]).argmax(1).tolist() == keras.Model.predict(model, x[:5], verbose=0).argmax(1).tolist()
+    again = _net(keras)
+    again.compile("adam", "sparse_categorical_crossentropy")
+    assert again.fit.__self__ is again  # outside of the scope, the methods are Keras'
+
+
+def test_own_callbacks_read_the_weights(keras, data):
+    """A callback sees the weights of its epoch, and ends training; at the end, it sees the result's."""
+    x, y = data
+    net, seen = _net(keras), []
+
+    class Mine(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(keras.Model.get_weights(self.model)[0])
+            self.model.stop_training = epoch == 1
+
+        def on_train_end(self, logs=None):
+            seen.append("end")
+
+    before = net.get_weights()[0]
+    done = tpu.from_keras(net).fit(x, y, epochs=5, callbacks=[Mine()], verbose=False)
+    assert len(done.epochs) == 2 and done.stopped_early and seen.pop() == "end"
+    assert (seen[0] != before).any() and (seen[0] != seen[1]).any() and (seen[1] == net.get_weights()[0]).all()
+
+
+def test_an_error_restores_the_weights(keras, data):
+    x, y = data
+    net = _net(keras)
+    before = net.get_weights()
+
+    class Fails(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise RuntimeError("full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        tpu.from_keras(net).fit(x, y, callbacks=[Fails()], verbose=False)
+    assert all(map(np.array_equal, before, net.get_weights()))
+
+
+@pytest.mark.parametrize(
+    "optimizer, ours, schedule",
+    [
+        (lambda keras: keras.optimizers.SGD(0.02, momentum=0.5), tpu.Sgd(0.5), "constant"),
+        (lambda keras: keras.optimizers.AdamW(0.02, weight_decay=0.01), tpu.Adam(weight_decay=0.01), "constant"),
+        (
+            lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.02, 10, 0.5), beta_1=0.8),
+            tpu.Adam(first=0.8),
+            "exponential:0.5/10",
+        ),
+    ],
+)
+def test_optimizers(keras, data, optimizer, ours, schedule):
+    """An optimizer of Keras gives the bits of the library's own."""
+    (x, y), net = data, _net(keras)
+    start, results = net.get_weights(), []
+    for given in ({"optimizer": optimizer(keras)}, {"optimizer": ours, "learning_rate": 0.02, "schedule": schedule}):
+        net.set_weights(start)
+        results.append(tpu.from_keras(net).fit(x, y, epochs=2, verbose=False, **given).step_losses)
+    assert (results[0] == results[1]).all()
+
+
+def test_losses_and_metrics(keras):
+    losses, metrics = keras.losses, keras.metrics
+    assert loss_name(losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.1)) == ("binary_crossentropy", 0.1)
+    assert loss_name(losses.Huber()) == ("huber", 0) and loss_name("mse") == ("mse", 0)
+    assert metric_name(metrics.SparseTopKCategoricalAccuracy(k=3)) == "top-3"
+    assert metric_name(metrics.MeanAbsoluteError()) == "mae" and metric_name("f") == "f"
+
+
+REFUSALS = {
+    "SGD of Keras has nesterov, which the core lacks; leave nesterov out": lambda keras: {
+        "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+    },
+    "Lion of Keras is not the core's; give Adam, AdamW or SGD": lambda keras: {"optimizer": keras.optimizers.Lion()},
+    "has the schedule CosineDecay; give a number, and the fall in `schedule`": lambda keras: {
+        "optimizer": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
+    },
+    "Huber of Keras has delta 2, and the core has 1; divide the wanted results by delta": lambda keras: {
+        "loss": keras.losses.Huber(delta=2.0)
+    },
+    "Hinge of Keras is not the library's; give one of Sparse": lambda keras: {"loss": keras.losses.Hinge()},
+    "ReduceLROnPlateau of Keras changes training in its own way; give `schedule`": lambda keras: {
+        "callbacks": keras.callbacks.ReduceLROnPlateau()
+    },
+    "LambdaCallback of Keras has on_train_batch_end, which fit does not call; do its work in on_epoch_end": lambda keras: {
+        "callbacks": [keras.callbacks.LambdaCallback(on_train_batch_end=print)]
+    },
+    "EarlyStopping of Keras with restore_best_weights has settings": lambda keras: {
+        "callbacks": [keras.callbacks.EarlyStopping(monitor="loss", restore_best_weights=True)]
+    },
+    "AUC of Keras is not the library's; give a function of labels and results": lambda keras: {
+        "metrics": [keras.metrics.AUC()],
+        "validation_split": 0.5,
+    },
+}
+
+
+@pytest.mark.parametrize("message", REFUSALS)
+def test_refusals(keras, data, tmp_path, message):
+    x, y = data
+    given = REFUSALS[message](keras)
+    with pytest.raises(tpu.ArgumentError) as error:
+        tpu.load("d").fit(np.zeros((256, 784)), y, verbose=False, **given)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "last, of_logits, message",
+    [
+        ("softmax", True, "`loss`: the model ends in probabilities; give the loss from_logits=False"),
+        (None, False, "`loss`: the model ends in logits; give the loss from_logits=True"),
+    ],
+)
+def test_ends_that_do_not_fit_the_loss(keras, data, last, of_logits, message):
+    with tpu.Strategy().scope():
+        net = _net(keras, last)
+        net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=of_logits))
+    with pytest.raises(tpu.ArgumentError) as error:
+        net.fit(*data)
+    assert str(error.value) == message
+
+
+def test_arguments_that_a_strategy_lacks(keras, data):
+    with tpu.Strategy().scope():
+        net = _net(keras)
+        net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(
+        tpu.ArgumentError, match="`initial_epoch` is not supported in a strategy's scope; leave it out, or give 0"
+    ):
+        net.fit(*data, initial_epoch=2)
+    with pytest.raises(tpu.ArgumentError, match="`settings` are arguments of fit, not 'learning_speed'"):
+        tpu.Strategy(settings={"learning_speed": 1})
