@@ -266,7 +266,7 @@ _CHANGES = {
     "vision": {"transpose": True, "unified_buffer_depth": 16384},
     "ulx3s-25f": {"n": 2, "cell_stages": 9, "unified_buffer_depth": 1024, "accumulator_depth": 256, **PLAIN},
     "ulx3s-45f": {"n": 4, "cell_stages": 9, "unified_buffer_depth": 1024, **PLAIN},
-    "ulx3s-85f": {"n": 8, "cell_stages": 9, "unified_buffer_depth": 2048, **PLAIN},
+    "ulx3s-85f": {"n": 8, "cell_stages": 9, "unified_buffer_depth": 4096, **PLAIN, "pooling": True},
 }
 
 PRESETS = {name: Config(**changes) for name, changes in _CHANGES.items()}

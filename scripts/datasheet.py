@@ -244,8 +244,19 @@ def serial():
 def boards():
     """Returns the Markdown table of boards."""
     return markdown_table(
-        ["board", "part", "preset", "clock, MHz", "memory, KiB", "baud"],
-        [[f"`{b.name}`", f"`{b.part}`", f"`{b.preset}`", b.clock_mhz, b.memory >> 10, f"{b.baud:,}"] for b in BOARDS.values()],
+        ["board", "part", "preset", "clock, MHz", "memory, KiB", "of", "baud"],
+        [
+            [
+                f"`{b.name}`",
+                f"`{b.part}`",
+                f"`{b.preset}`",
+                b.clock_mhz,
+                f"{b.memory_bytes >> 10:,}",
+                b.memory_kind,
+                f"{b.baud:,}",
+            ]
+            for b in BOARDS.values()
+        ],
     )
 
 

@@ -3,6 +3,7 @@
 from amaranth_boards import ulx3s
 
 from .board import Board
+from .sdram_chip import SDRAM_32M
 
 __all__ = ["Board", "BOARDS"]
 
@@ -15,6 +16,6 @@ BOARDS = {
         Board("ulx3s-12f", ulx3s.ULX3S_12F_Platform, "ulx3s-25f", clock_mhz=100, memory=1 << 15, **_ULX3S),
         Board("ulx3s-25f", ulx3s.ULX3S_25F_Platform, "ulx3s-25f", clock_mhz=100, memory=1 << 15, **_ULX3S),
         Board("ulx3s-45f", ulx3s.ULX3S_45F_Platform, "ulx3s-45f", clock_mhz=110, memory=1 << 17, **_ULX3S),
-        Board("ulx3s-85f", ulx3s.ULX3S_85F_Platform, "ulx3s-85f", clock_mhz=90, memory=1 << 18, **_ULX3S),
+        Board("ulx3s-85f", ulx3s.ULX3S_85F_Platform, "ulx3s-85f", clock_mhz=90, memory=SDRAM_32M, **_ULX3S),
     )
 }

@@ -1,11 +1,14 @@
 """Boards: the core on a serial line, connected to the pins of an ECP5 that the package amaranth-boards describes."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from ..config import ConfigError
 from ..verilog.export import component_to_verilog
 from .board_pins import request_pins
 from .ecp5_pll import pll_instance, pll_settings
+from .sdram_cells import CONNECTIONS, sdram_cells, sdram_resources
+from .sdram_chip import SdramChip
 from .serial_system import SerialSystem
 from .uart import bit_step
 
@@ -22,13 +25,14 @@ LEDS = {
 _PACKAGES = {"BG256": "CABGA256", "MG285": "CSFBGA285", "BG381": "CABGA381", "BG554": "CABGA554", "BG756": "CABGA756"}
 #: nextpnr's options for the series of the ECP5, before the size in thousands of LUTs.
 _SERIES = {"LFE5U": "--", "LFE5UM": "--um-", "LFE5UM5G": "--um5g-"}
+_OUTPUTS = ("uart_tx", "led_", "sdram_")
 
 _TOP = """
 // The board: clock, reset and pins.
 module top (
 {ports}
 );
-  wire clk, feedback, locked;
+  wire clk, {late}feedback, locked;
 {pll}
 
   // {reset}
@@ -40,9 +44,9 @@ module top (
     count <= !ready[1] ? 4'd0 : &count ? count : count + 4'd1;
     rst <= ~&count;
   end
-{assigned}
+{assigned}{sdram}
   serial_system system (
-    .clk(clk), .rst(rst), .rx({rx}), .tx({tx}), .busy({busy}), .failed({failed}), .irq({irq})
+    .clk(clk), .rst(rst), .rx({rx}), .tx({tx}), .busy({busy}), .failed({failed}), .irq({irq}){connections}
   );
 endmodule
 """
@@ -65,8 +69,8 @@ class Board:
         Key of :data:`hw.config.PRESETS`: the default configuration of the board.
     clock_mhz : float
         Clock of the core, made by a PLL.
-    memory : int
-        Bytes of block RAM that serve as the host's memory, a power of two.
+    memory : int or SdramChip
+        The host's memory: bytes of block RAM, a power of two; or the chip at the platform's resource `sdram#0`.
     button : str or None
         Resource that resets the core. None: only the PLL resets it.
     leds : tuple of str
@@ -85,7 +89,7 @@ class Board:
     platform: type
     preset: str
     clock_mhz: float
-    memory: int
+    memory: int | SdramChip
     button: str | None = None
     leds: tuple = ()
     uart: str = "uart#0"
@@ -125,11 +129,26 @@ class Board:
             "uart_rx": f"{self.uart}.rx",
             "uart_tx": f"{self.uart}.tx",
             **{f"led_{index}": led for index, (_, led) in enumerate(zip(LEDS, self.leds))},
+            **(sdram_resources() if self._has_sdram else {}),
         }
         try:
             return request_pins(platform, wanted)
         except ConfigError as error:
             raise ConfigError(f"board {self.name}: {error}") from None
+
+    @property
+    def _has_sdram(self):
+        return isinstance(self.memory, SdramChip)
+
+    @property
+    def memory_bytes(self):
+        """Returns the size of the host's memory."""
+        return self.memory.size if self._has_sdram else self.memory
+
+    @property
+    def memory_kind(self):
+        """Returns the kind of the host's memory, as text."""
+        return "SDRAM" if self._has_sdram else "block RAM"
 
     @property
     def _input_mhz(self):
@@ -154,17 +173,20 @@ class Board:
         except ValueError as error:
             raise ConfigError(str(error)) from None
         system = SerialSystem(config, memory=self.memory, clock=clock, step=step, silence=round(self.silence * clock))
-        pll = pll_instance(settings, clock_in=self._clock, clock_out="clk", locked="locked")
+        late = "clk_late" if self._has_sdram else None
+        pll = pll_instance(settings, clock_in=self._clock, clock_out="clk", locked="locked", late=late)
         return component_to_verilog(system, name="serial_system") + self._top(pins, pll)
 
     def _top(self, pins, pll):
         """Returns the Verilog text of the module `top`, whose ports are the pins. `pll` has the settings of the PLL."""
         comments = {"button": "reset"} | {f"led_{index}": text for index, text in enumerate(LEDS.values())}
+        sizes = Counter(pin.partition("[")[0] for pin in pins)
         ports = []
-        for port in pins:
-            direction = "output" if port == "uart_tx" or port.startswith("led_") else "input "
-            comma = "," if port != [*pins][-1] else ""
-            ports.append(f"  {direction} wire {port}{comma}".ljust(25) + (f"// {comments[port]}" if port in comments else ""))
+        for port, size in sizes.items():
+            direction = "inout " if port == "sdram_dq" else "output" if port.startswith(_OUTPUTS) else "input "
+            comma, bits = "," if port != [*sizes][-1] else "", f"[{size - 1}:0] " if size > 1 else ""
+            comment = f"// {comments[port]}" if port in comments else ""
+            ports.append(f"  {direction} wire {bits}{port}{comma}".ljust(25) + comment)
 
         outputs = dict(zip(("tx", *LEDS), ("uart_tx", *(f"led_{index}" for index in range(len(LEDS))))))
         nets, assigned = {}, []
@@ -187,6 +209,9 @@ class Board:
             released=released,
             assigned="".join(assigned),
             rx=pins["uart_rx"].read(),
+            late="clk_late, " if self._has_sdram else "",
+            sdram=sdram_cells(pins) if self._has_sdram else "",
+            connections=f",\n    {CONNECTIONS}" if self._has_sdram else "",
             **nets,
         )
 

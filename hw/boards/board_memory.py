@@ -6,13 +6,11 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 from amaranth.utils import exact_log2
 
-from ..bus.axi import OKAY, axi4_lite_signature, axi4_read_signature, axi4_write_signature
+from ..bus.axi import DECODE_ERROR, OKAY, axi4_lite_signature, axi4_read_signature, axi4_write_signature
 from ..lib.memories import NO_COLLISIONS
 
 __all__ = ["BoardMemory"]
 
-#: The response to an access outside the memory.
-_DECODE_ERROR = 0b11
 #: Words of a bank. With this number, a block RAM of 16 kbit holds one bit of each word, and needs no multiplexer after it.
 _BANK_WORDS = 1 << 14
 #: Byte lanes that get an address in the same cycle. The block RAMs are spread over the part, so the groups form a pipeline: each
@@ -109,7 +107,7 @@ class BoardMemory(wiring.Component):
             ]
             with m.If(bus.wlast):
                 m.d.comb += stays_active.eq(0)
-                m.d.sync += [bus.bvalid.eq(1), bus.bresp.eq(Mux(outside, _DECODE_ERROR, OKAY))]
+                m.d.sync += [bus.bvalid.eq(1), bus.bresp.eq(Mux(outside, DECODE_ERROR, OKAY))]
 
         accepts = lite.awvalid & lite.wvalid & ~lite.awready & ~lite.bvalid
         m.d.comb += lite.wready.eq(lite.awready)
@@ -123,7 +121,7 @@ class BoardMemory(wiring.Component):
                 steps[0].data.eq(lite.wdata.replicate(self.data_width // 32)),
                 strobes[0].eq(Mux(lite_outside, 0, lite.wstrb << (lite.awaddr[self._lane] << 2))),
                 lite.bvalid.eq(1),
-                lite.bresp.eq(Mux(lite_outside, _DECODE_ERROR, OKAY)),
+                lite.bresp.eq(Mux(lite_outside, DECODE_ERROR, OKAY)),
             ]
 
         for index, lanes in enumerate(banks):
@@ -162,7 +160,7 @@ class BoardMemory(wiring.Component):
                 reading.eq(1),
                 lite_row.eq(lite.araddr[self._row]),
                 lite_lane.eq(lite.araddr[self._lane]),
-                lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size) :].any(), _DECODE_ERROR, OKAY)),
+                lite.rresp.eq(Mux(lite.araddr[exact_log2(self.size) :].any(), DECODE_ERROR, OKAY)),
             ]
 
         # The read pipeline: the address, the outputs of the memories, a register after each output, and one after the selection
@@ -184,7 +182,7 @@ class BoardMemory(wiring.Component):
             bus.rdata.eq(found),
             bus.rlast.eq(done.last),
             bus.rid.eq(done.id),
-            bus.rresp.eq(Mux(done.outside, _DECODE_ERROR, OKAY)),
+            bus.rresp.eq(Mux(done.outside, DECODE_ERROR, OKAY)),
         ]
         with m.If(lite.rready & lite.rvalid):
             m.d.sync += [lite.rvalid.eq(0), reading.eq(0)]

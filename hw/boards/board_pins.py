@@ -10,7 +10,7 @@ from ..config import ConfigError
 
 __all__ = ["Pin", "request_pins"]
 
-_RESOURCE = re.compile(r"(\w+)#(\d+)(?:\.(\w+))?")
+_RESOURCE = re.compile(r"(\w+)#(\d+)(?:\.(\w+)(?:\[(\d+)\])?)?")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def request_pins(platform, resources):
     ----------
     platform : amaranth.build.Platform
     resources : dict of str to str
-        {port: resource}. A resource is written as `led#0`, or with a signal if it has several, as `uart#0.rx`.
+        {port: resource}. A resource is written as `led#0`, or with a signal if it has several, as `uart#0.rx`. A pin of a signal
+        with several is written as `sdram#0.a[3]`.
 
     Raises
     ------
@@ -46,7 +47,7 @@ def request_pins(platform, resources):
         match = _RESOURCE.fullmatch(resource)
         if not match:
             raise ConfigError(f"{port}: {resource!r} is not the name of a resource; write it as led#0 or uart#0.rx")
-        name, number, signal = match[1], int(match[2]), match[3]
+        name, number, signal, index = match[1], int(match[2]), match[3], match[4]
         if (name, number) not in platform.resources:
             has = ", ".join(f"{name}#{number}" for name, number in sorted(platform.resources))
             raise ConfigError(f"{port}: {type(platform).__name__} has no {name}#{number}; it has {has}")
@@ -60,8 +61,9 @@ def request_pins(platform, resources):
         if not isinstance(found, (SingleEndedPort, DifferentialPort)):
             signals = ", ".join(getattr(one, "name", "no signals") for one in platform.resources[name, number].ios)
             raise ConfigError(f"{port}: {resource!r} is not a pin; {name}#{number} has {signals}")
-        if len(found) != 1:
+        if int(index or 0) >= len(found) or not index and len(found) != 1:
             raise ConfigError(f"{port}: {resource!r} has {len(found)} pins; name a resource of one pin")
+        found = found[int(index or 0)]
         [pin] = (found.p if isinstance(found, DifferentialPort) else found.io).metadata
         pins[port] = Pin(port, pin.name, dict(pin.attrs), any(found.invert))
     return pins

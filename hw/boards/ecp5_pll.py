@@ -58,8 +58,19 @@ def pll_settings(input_mhz, output_mhz):
     return best
 
 
-def pll_instance(settings, *, clock_in, clock_out, locked):
-    """Returns the Verilog text of a PLL instance that is connected to nets with the given names, and to a net `feedback`."""
+def pll_instance(settings, *, clock_in, clock_out, locked, late=None):
+    """Returns the Verilog text of a PLL instance that is connected to nets with the given names, and to a net `feedback`.
+
+    `late` is a net for a second output, three quarters of a cycle after `clock_out`.
+    """
+    divider = settings.output_divider
+    second = (
+        ""
+        if not late
+        else f"""
+    .CLKOS2_ENABLE("ENABLED"), .CLKOS2_DIV({divider}), .CLKOS2_CPHASE({divider - 1 + 3 * divider // 4}),
+    .CLKOS2_FPHASE({6 * divider % 8}),"""
+    )
     return f"""\
   (* FREQUENCY_PIN_CLKI = "{settings.input_mhz:g}", FREQUENCY_PIN_CLKOS = "{settings.output_mhz:g}",
      ICP_CURRENT = "12", LPF_RESISTOR = "8", MFG_ENABLE_FILTEROPAMP = "1", MFG_GMCREF_SEL = "2" *)
@@ -67,10 +78,12 @@ def pll_instance(settings, *, clock_in, clock_out, locked):
     .CLKI_DIV({settings.input_divider}), .CLKFB_DIV(1), .FEEDBK_PATH("CLKOP"),
     .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV({settings.multiplier}), .CLKOP_CPHASE({settings.multiplier - 1}), .CLKOP_FPHASE(0),
     .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV({settings.output_divider}), .CLKOS_CPHASE({settings.output_divider - 1}),
-    .CLKOS_FPHASE(0), .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .OUTDIVIDER_MUXC("DIVC"), .OUTDIVIDER_MUXD("DIVD"),
+    .CLKOS_FPHASE(0),{second}
+    .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .OUTDIVIDER_MUXC("DIVC"), .OUTDIVIDER_MUXD("DIVD"),
     .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED")
   ) pll (
-    .CLKI({clock_in}), .CLKFB(feedback), .CLKOP(feedback), .CLKOS({clock_out}), .LOCK({locked}),
+    .CLKI({clock_in}), .CLKFB(feedback), .CLKOP(feedback), .CLKOS({clock_out}),{f" .CLKOS2({late})," if late else ""}
+    .LOCK({locked}),
     .RST(1'b0), .STDBY(1'b0), .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b1), .PHASESTEP(1'b1), .PHASELOADREG(1'b1),
     .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0), .ENCLKOS(1'b0)
   );"""

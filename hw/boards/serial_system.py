@@ -2,26 +2,29 @@
 
 from amaranth import ClockSignal, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from ..lib.hierarchy import instantiate
 from ..spec.serial_protocol import REGISTERS_BASE
 from ..tpu import Tpu
 from .board_memory import BoardMemory
+from .sdram_chip import SdramChip
+from .sdram_commands import sdram_pins
+from .sdram_memory import SdramMemory
 from .serial_bridge import SerialBridge
 
 __all__ = ["SerialSystem"]
 
 
 class SerialSystem(wiring.Component):
-    """The core, block RAM as its host memory from address 0, and a serial bridge to the memory and to the core's registers.
+    """The core, its host memory from address 0, and a serial bridge to the memory and to the core's registers.
 
     Parameters
     ----------
     config : hw.config.Config
-    memory : int
-        Bytes of memory; a power of two.
+    memory : int or SdramChip
+        Bytes of block RAM, a power of two; or a chip of SDRAM.
     clock : int
         Frequency in Hz.
     step : int
@@ -38,6 +41,8 @@ class SerialSystem(wiring.Component):
         Status of the bridge; see :class:`hw.boards.serial_bridge.SerialBridge`.
     irq : 1, out
         Interrupt of the core.
+    sdram : sdram_pins, out
+        Only with a chip of SDRAM.
     """
 
     def __init__(self, config, *, memory, clock, step, silence):
@@ -46,17 +51,24 @@ class SerialSystem(wiring.Component):
         self.clock = clock
         self.step = step
         self.silence = silence
-        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1), "failed": Out(1), "irq": Out(1)})
+        self._chip = memory if isinstance(memory, SdramChip) else None
+        pins = {"sdram": Out(wiring.Signature(sdram_pins()))} if self._chip else {}
+        super().__init__({"rx": In(1), "tx": Out(1), "busy": Out(1), "failed": Out(1), "irq": Out(1), **pins})
 
     def elaborate(self, platform):
         m = Module()
         config = self.config
         core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", domain=None)
-        m.submodules.memory = memory = BoardMemory(
-            size=self.memory, address_width=config.address_width, data_width=config.bus_width, always_ready=True
-        )
+        sizes = {"address_width": config.address_width, "data_width": config.bus_width}
+        if self._chip:
+            memory = SdramMemory(chip=self._chip, mhz=self.clock / 1e6, **sizes)
+            connect(m, memory.pins, flipped(self.sdram))
+        else:
+            memory = BoardMemory(size=self.memory, always_ready=True, **sizes)
+        m.submodules.memory = memory
+        size = self._chip.size if self._chip else self.memory
         m.submodules.bridge = bridge = SerialBridge(
-            step=self.step, silence=self.silence, identity={"memory": self.memory, "clock": self.clock}
+            step=self.step, silence=self.silence, identity={"memory": size, "clock": self.clock}
         )
         connect(m, core.m_axi_read, memory.read)
         connect(m, core.m_axi_write, memory.write)

@@ -8,12 +8,15 @@ __all__ = [
     "axi4_lite_signature",
     "axi4_stream_signature",
     "OKAY",
+    "DECODE_ERROR",
     "INCR",
     "BUFFERABLE",
 ]
 
 #: The response without an error.
 OKAY = 0b00
+#: The response to an access where there is nothing.
+DECODE_ERROR = 0b11
 #: `AxBURST` of bursts with incrementing addresses.
 INCR = 0b01
 #: `AxCACHE` of normal, non-cacheable, bufferable memory.

@@ -41,11 +41,24 @@ async def prepare(dut, *, clock, baud, timeout, silence):
     return line, SerialLink(line, baud=baud, timeout=timeout, silence=silence)
 
 
+class _Preloaded(SerialLink):
+    """A link to a board whose memory already holds the program, which is compared at both ends instead of written."""
+
+    async def write(self, address, data, progress=None, again=True):
+        if address or len(data) <= 4096:
+            return await super().write(address, data, progress, again)
+        for place in (0, len(data) - 256):
+            assert await self.read(place, 256) == data[place : place + 256], "the memory holds another program"
+        progress(len(data), len(data))
+
+
 @cocotb.test()
 async def run(dut):
-    """Executes a network on samples; both come from files."""
+    """Executes a network on samples; both come from files. The program may be in the memory, to save time."""
     job = arguments()
-    _, link = await prepare(dut, **job["line"])
+    line, link = await prepare(dut, **job["line"])
+    if job.get("preloaded"):
+        link = _Preloaded(line, **{name: job["line"][name] for name in ("baud", "timeout", "silence")})
     board = await ConnectedBoard.connect(link)
     network = load_network(Path(job["network"]))
     samples = numpy.load(job["samples"]).astype(bfloat16)
@@ -60,6 +73,7 @@ async def run(dut):
             "logits": result.logits.tolist(),
             "batches": result.batches,
             "fault": result.fault,
+            "violations": int(dut.errors.value) if hasattr(dut, "errors") else 0,  # of the rules of an SDRAM chip
         }
     )
 

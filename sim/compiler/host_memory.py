@@ -14,6 +14,7 @@ HOST_LATENCY = 32
 _NAMED = {
     "ddr3-800x16": (1600, 150, 27.5),
     "ddr3-1600x32": (6400, 120, 27.5),
+    "sdram-90x16": (180, 180, 42),  # of the board ulx3s-85f, as measured
     "sdram-133x16": (266, 90, 36),
     "sdram-166x32": (664, 90, 36),
 }

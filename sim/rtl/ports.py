@@ -13,7 +13,7 @@ from amaranth.hdl import Value
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In
 
-__all__ = ["simulate", "play", "pack", "unpack"]
+__all__ = ["CocotbPorts", "simulate", "play", "pack", "unpack"]
 
 
 class _Ports:
@@ -165,7 +165,9 @@ def simulate(component, bench, *, seed, **sizes):
 # --- cocotb -------------------------------------------------------------------------------------------------------
 
 
-class _CocotbPorts(_Ports):
+class CocotbPorts(_Ports):
+    """Accesses the ports of a design in a cocotb test."""
+
     def __init__(self, dut):
         super().__init__({handle._name: handle for handle in dut if hasattr(handle, "value") and hasattr(handle, "set")})
         self._clock, self._reset = dut.clk, dut.rst
@@ -198,7 +200,7 @@ async def play(dut, component, bench, **sizes):
     first, and the block is reset."""
     import cocotb
 
-    ports = _CocotbPorts(dut)
+    ports = CocotbPorts(dut)
     dut.clk.value = 0
     for path, member, _ in component.signature.flatten(component):
         if member.flow is In:

@@ -88,7 +88,8 @@ def test_presets():
     assert PRESETS["default"] == Config() == Config(n=16, pooling=True, table_lanes=4, softmax=True, attention=True)
     assert PRESETS["plain"] == Config(**PLAIN) == Config(pooling=0, table_lanes=0, softmax=0, attention=0)
     for name in ("plain", "ulx3s-25f", "ulx3s-45f", "ulx3s-85f"):
-        assert not any((PRESETS[name].pooling, PRESETS[name].table_lanes, PRESETS[name].softmax, PRESETS[name].attention))
+        assert PRESETS[name].pooling == (name == "ulx3s-85f")
+        assert not any((PRESETS[name].table_lanes, PRESETS[name].softmax, PRESETS[name].attention))
 
 
 def test_preset_for_vision_and_audio():

@@ -3,6 +3,7 @@
 
 import functools
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 import amaranth_tpu.sim as sim
 from amaranth_tpu.hw.boards import BOARDS
-from amaranth_tpu.hw.boards.ecp5_pll import pll_settings
+from amaranth_tpu.hw.boards.board_pins import request_pins
+from amaranth_tpu.hw.boards.ecp5_pll import pll_instance, pll_settings
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from suites import slow
@@ -26,14 +28,17 @@ def verilog(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, made",
-    [*((name, "ulx3s-25f") for name in BOARDS), *(pytest.param(name, name, marks=pytest.mark.slow) for name in BOARDS)],
+    "name, made", [("ulx3s-12f", "ulx3s-25f"), ("ulx3s-45f", "ulx3s-25f"), *((name, name) for name in BOARDS)]
 )
 def test_pins(name, made):
     """For every board, the top level's ports equal the pins of the constraints, and sampled pins equal the ULX3S schematics."""
     board, verilog_ = BOARDS[name], verilog(made)
     head = verilog_.partition("\nmodule top (\n")[2].partition(");")[0]
-    ports = [line.split("//")[0].split()[2].rstrip(",") for line in head.strip().splitlines()]
+    ports = []
+    for line in head.strip().splitlines():
+        *_, size, port = line.split("//")[0].rstrip().rstrip(",").split()
+        wide = re.fullmatch(r"\[(\d+):0\]", size)
+        ports += [f"{port}[{bit}]" for bit in range(int(wide[1]) + 1)] if wide else [port]
     lines = board.constraints().splitlines()
     sites = {line.split('"')[1]: line.split('"')[3] for line in lines if line.startswith("LOCATE")}
     assert sorted(sites) == sorted(ports) and len(set(sites.values())) == len(sites)
@@ -41,6 +46,31 @@ def test_pins(name, made):
     assert (sites["clk25"], sites["uart_rx"], sites["uart_tx"], sites["led_0"]) == ("G2", "M1", "L4", "B2")
     assert 'FREQUENCY PORT "clk25" 25 MHZ;' in lines
     assert board.preset in PRESETS
+
+
+def test_late_clock():
+    """The second output of the PLL is three quarters of a cycle after the first one."""
+    settings = pll_settings(25, 90)
+    text = pll_instance(settings, clock_in="i", clock_out="o", locked="l", late="late")
+    first, second, fraction = (
+        int(re.search(rf"{name}\((\d+)\)", text)[1]) for name in ("CLKOS_CPHASE", "CLKOS2_CPHASE", "CLKOS2_FPHASE")
+    )
+    assert (second - first + fraction / 8) / settings.output_divider == 0.75
+
+
+def test_sdram_pins():
+    """Pins of a signal with several are named by their number; sites as in the ULX3S schematics."""
+    lines = BOARDS["ulx3s-85f"].constraints().splitlines()
+    for port, site in (
+        ("sdram_clk", "F19"),
+        ("sdram_a[0]", "M20"),
+        ("sdram_a[12]", "G19"),
+        ("sdram_dq[15]", "J17"),
+        ("sdram_ba[1]", "N20"),
+    ):
+        assert f'LOCATE COMP "{port}" SITE "{site}";' in lines
+    with pytest.raises(ConfigError, match=r"x: 'sdram#0.ba\[2\]' has 2 pins"):
+        request_pins(BOARDS["ulx3s-85f"].platform(), {"x": "sdram#0.ba[2]"})
 
 
 @pytest.mark.parametrize("mhz", [25, 50, 80, 90, 95, 100, 110, 125, 133, 150])
