@@ -15,7 +15,7 @@ from stage_graphs import GivenStage, GivenTerm, linked
 
 __all__ = ["NETWORKS", "network", "turn_all"]
 
-#: Array size n; height, width and channels of the input; and the layers of :func:`network`.
+#: Array size n; then the arguments of :func:`network`.
 NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),
     "rows in a vector": (8, 6, 4, 8, [(1, 1), (1, 1)]),
@@ -26,6 +26,9 @@ NETWORKS = {
     "no padding": (4, 6, 4, 4, [(1, 0)]),
     "rows in blocks": (4, 5, 8, 8, [(1, 1), (2, 1), (1, 1)]),
     "blocks without padding": (8, 9, 14, 8, [(1, 0), (1, 1)]),
+    "two lanes": (2, 7, 8, 4, [(1, 1)], 2),
+    "rows after the positions of a sample": (8, 14, 10, 8, [(2, -1), (1, 0)]),
+    "positions that do not fit together": (8, 14, 17, 16, [(1, 1)]),
 }
 
 

@@ -5,6 +5,8 @@ LOAD transposes n positions of n channels to a row of n positions for each chann
 weights. The next convolution loads the results transposed again.
 """
 
+from itertools import product as product_of
+
 import numpy as np
 
 from amaranth_tpu.hw.spec.isa import Format, Opcode
@@ -20,20 +22,21 @@ __all__ = ["positions_of", "write_band_job"]
 def write_band_job(code, product, result):
     """Emits a job of a product of kind `"bands"`, and its result. Each pass reads a vector of positions of all windows. Yields
     after some channels."""
-    window, emitter, n, across = product.window, code.emitter, code.n, len(product.blocks)
+    window, emitter, n, across, together = product.window, code.emitter, code.n, len(product.blocks), min(TOGETHER, code.n)
     segments = segments_of(code.row, code.rows, code.geometry)
     ((lines, count),) = {(one[3], window.rows(one[3])) for one in segments}
-    loops = merged_loops([(len(segments), count * n), (lines, window.stride[0] * n)])
-    rows = code.rows // across
+    follow = code.geometry.period == code.geometry.positions  # the samples of a job follow each other
+    samples = len(segments) if follow else 1
+    loops, rows = merged_loops([(samples, count * n), (lines, window.stride[0] * n)]), samples * lines
     emitter.load_table(result.function)
     for column in range(code.column, code.column + code.columns, n):
         place = code.take(code.rows * n)
         for block, (start, number) in enumerate(product.blocks):
             images = _images(code, product, column // n, segments, start)
-            for first in range(0, n, TOGETHER):
-                acc = emitter.memories.sums.take(rows * TOGETHER)
-                _add(code, product, acc, number, column + first, images + first, loops)
-                _write(code, result, acc, place + block * n + first, across)
+            for first, sample in product_of(range(0, n, together), range(0, len(segments), samples)):
+                acc = emitter.memories.sums.take(rows * together)
+                _add(code, product, acc, number, column + first, images + sample * count * n + first, loops)
+                _write(code, result, acc, place + (segments[sample][0] + block) * n + first, across, rows)
                 yield
         vector = emitter.offset(result.matrix, column, code.row)
         emitter.transfer(Opcode.STORE, result.matrix.region, vector, code.rows * n, buffer=place)
@@ -41,14 +44,14 @@ def write_band_job(code, product, result):
 
 def _add(code, product, acc, number, column, place, loops):
     """Emits the passes of some channels, whose vectors begin at `place`. `number` counts the weights of a line's vectors."""
-    window, emitter, n = product.window, code.emitter, code.n
+    window, emitter, n, together = product.window, code.emitter, code.n, min(TOGETHER, code.n)
     first, rows = number * window.positions, loops[0][0] * loops[1][0]
     passes = [
-        [emitter.tile_at(product.weights, first + position, (column + c) * n) for c in range(TOGETHER)]
+        [emitter.tile_at(product.weights, first + position, (column + c) * n) for c in range(together)]
         for position in range(window.positions)
     ]
     emitter.bring(passes[0])
-    fields = {"tiles0": TOGETHER, "tiles0_stride": 1, "tiles0_acc_stride": rows}
+    fields = {"tiles0": together, "tiles0_stride": 1, "tiles0_acc_stride": rows}
     emitter.matmul(acc, place, loops, start=1, bias=code.biases[column - code.column], **fields)
     if rest := [tile for tiles in passes[1:] for tile in tiles]:
         emitter.bring(rest)
@@ -56,12 +59,12 @@ def _add(code, product, acc, number, column, place, loops):
         emitter.matmul(acc, place + step, loops, tiles1=len(passes) - 1, tiles1_stride=step, **fields)
 
 
-def _write(code, result, acc, place, across):
+def _write(code, result, acc, place, across, rows):
     """Writes the results of some channels at every n-th row: the vectors of a position follow each other, as they are later
     loaded transposed."""
-    rows, n = code.rows // across, code.n
+    n = code.n
     fields = {"function": function_code(result.function), "format": Format.BFLOAT16, "lanes": n, "buffer_step": 0}
-    fields |= {"acc": acc, "buffer": place, "rows0": TOGETHER, "rows0_stride": rows, "rows1": rows}
+    fields |= {"acc": acc, "buffer": place, "rows0": min(TOGETHER, n), "rows0_stride": rows, "rows1": rows}
     fields |= {
         "rows1_stride": 1,
         "buffer_stride": across * n,
@@ -99,17 +102,14 @@ def positions_of(code, product, inputs):
     over the rows."""
     emitter, source, n, geometry = code.emitter, product.source, code.n, code.geometry
     sample, position = divmod(code.row, geometry.period)
-    blocks, first = source.geometry.positions, position // product.lanes
+    blocks, first = source.geometry.period, position // product.lanes
     count = -(-code.rows // product.lanes)
     if geometry.period != blocks * product.lanes:  # a job of one sample
-        count = min(count, blocks - first)
+        count = min(count, source.geometry.positions - first)
     first += sample * blocks
-    places = []
-    for tile in inputs:
-        key = source.name, "positions", tile, first, count
-        if key not in emitter.kept:
-            place = emitter.memories.operands.take(count * n)
-            emitter.load(source, tile * n, first, count * n, place, True)
-            emitter.kept[key] = place, count * n
-        places.append(emitter.kept[key][0])
-    return places, [(count, n), (product.lanes, 1)]
+    keys = [(source.name, "positions", tile, first, count) for tile in inputs]
+
+    def load(index, place):
+        emitter.load(source, inputs[index] * n, first, count * n, place, True)
+
+    return emitter.memories.operands.place(keys, count * n, load), [(count, n), (product.lanes, 1)]

@@ -217,7 +217,7 @@ class SumCode:
         self.started = True
 
     def _starts(self, product, inputs):
-        step = max(1, self.plan.piece // self.plan.rows)
+        step = max(1, self.plan.piece // product.held_rows(self.plan.rows))
         if self.is_only and self.emitter.issued[MATMUL] and inputs > LAST_PART:
             return [*range(0, inputs - LAST_PART, step), inputs - LAST_PART]  # they wait for the last results
         if self.emitter.issued[MATMUL] or product.turned:

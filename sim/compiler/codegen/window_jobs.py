@@ -251,16 +251,10 @@ class WindowCode:
     def _images(self, tiles):
         """Loads the images of tiles of the source, unless the store of this job has them: jobs of updates write into their own
         store before this job is complete. Returns {tile: first row}."""
-        emitter, rows = self.emitter, self.ends[-1]
-        source = self.product.source
-        keys = {tile: (source.name, source.form, tile, *self.shown, self.window) for tile in tiles}
-        while missing := [tile for tile in tiles if not emitter.memories.operands.has(keys[tile])]:
-            place = emitter.memories.operands.take(len(missing) * rows)  # may forget others of these tiles
-            for tile in missing:
-                self._load(tile, place)
-                emitter.kept[keys[tile]] = place, rows
-                place += rows
-        return {tile: emitter.kept[keys[tile]][0] for tile in tiles}
+        source, tiles = self.product.source, [*tiles]
+        keys = [(source.name, source.form, tile, *self.shown, self.window) for tile in tiles]
+        places = self.emitter.memories.operands.place(keys, self.ends[-1], lambda index, place: self._load(tiles[index], place))
+        return dict(zip(tiles, places))
 
     def _load(self, tile, place):
         source, emitter = self.product.source, self.emitter

@@ -44,6 +44,12 @@ class Product:
         """Returns True if jobs must have whole lines of positions."""
         return self.window is not None or self.kind == "scatter" or self.lanes > 0
 
+    def held_rows(self, rows):
+        """Returns the rows of the unified buffer that hold a tile of inputs for `rows` rows of a job. Tiles that are loaded
+        transposed have n rows for each vector of `lanes` positions."""
+        n = self.weights.geometry.n
+        return -(-rows // self.lanes) * n if self.lanes and self.window is None else rows
+
     def is_constant(self, lowered):
         """Returns True if rows are multiplied by tiles of constant weights, in the order of their inputs."""
         return self.kind == "matrix" and not (self.turned or self.own or self.by_rows) and lowered.is_weights(self.weights)

@@ -59,6 +59,17 @@ class Store:
         """Returns True if the vectors are in this buffer, and not in another one."""
         return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
 
+    def place(self, keys, rows, load):
+        """Returns the first rows of the vectors of `keys`, each of which has `rows` rows. Calls `load(index of the key, first
+        row)` for vectors that are not in this buffer. All vectors of `keys` are in it together afterwards."""
+        while missing := [index for index, key in enumerate(keys) if not self.has(key)]:
+            place = self.take(len(missing) * rows)  # may forget others of these keys
+            for index in missing:
+                load(index, place)
+                self.kept[keys[index]] = place, rows
+                place += rows
+        return [self.kept[key][0] for key in keys]
+
 
 class Memories:
     """The memories of a core for one program. :meth:`enter` changes their division.

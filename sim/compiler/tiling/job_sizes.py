@@ -183,7 +183,8 @@ class _Needs:
         results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
         halves = max((one.matrix.halves for one in sums.results if one.softmax), default=0)
         yield "unified_buffer_depth", max(self.least * results, halves * held), memories.results.size
-        yield "unified_buffer_depth", 2 * rows, memories.operands.size // 2
+        operands = max((one.held_rows(rows) for one in sums.products), default=rows)
+        yield "unified_buffer_depth", 2 * operands, memories.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, memories), memories.operands.size
         if sums.start_rows == "one":
             yield "bias_depth", tiles if whole else columns, biases
@@ -243,7 +244,7 @@ def plan_sum(sums, memories, most_rows=None):
         rows = min(rows, -(-LEAST_ROWS // period) * period)
     by_samples = memories.by_samples and period > 1 and unit == 1
     if by_samples or any(one.has_own_size for one in sums.results) or needs.has_lines:
-        if any(one.lanes and not one.window and one.source.geometry.positions * one.lanes != period for one in sums.products):
+        if any(one.lanes and not one.window and one.source.geometry.period * one.lanes != period for one in sums.products):
             rows = min(rows, period)  # positions of several samples do not follow each other
         if rows >= period:
             unit, rows = period, rows // period * period

@@ -16,7 +16,15 @@ from graphs import check, random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
-FAST = ("one vector", "no padding", "rows in blocks", "a last row that is not full, without padding")
+FAST = (
+    "two lanes",
+    "positions that do not fit together",
+    "rows after the positions of a sample",
+    "one vector",
+    "no padding",
+    "rows in blocks",
+    "a last row that is not full, without padding",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS])
@@ -36,7 +44,7 @@ def test_networks_with_positions_in_lanes(rng, name, monkeypatch):
 def test_random_depthwise_networks(rng, number, monkeypatch):
     """Random strides, padding and widths, also beyond the lanes, give the golden model's bits if all mappings are used."""
     monkeypatch.setattr("amaranth_tpu.sim.compiler.passes.depthwise.worth", lambda saved: True)
-    config = Config(n=int(rng.choice([4, 8])), transpose=True)
+    config = Config(n=int(rng.choice([2, 4, 8])), transpose=True)
     mapped = graph = None
     while mapped is graph:  # until a layer can be mapped
         layers = [(int(rng.integers(1, 3)), int(rng.integers(least, 2))) for least in (-1, 0)]
