@@ -18,8 +18,8 @@ _CLASSES = "training needs a number for each class"
 #: Refusals of training: name -> (operators, message). `datasheet` writes them into sim/README.md.
 REFUSALS = {
     "shared": (
-        "GRU, LSTM and others that use weights several times",
-        "uses the weights of an operator before it, or of its own step before, which can't be trained",
+        "layers that may share weights, in a file that cannot be read with other weights",
+        "has the weights of an operator before it, and training cannot tell if they are one; give it other values",
     ),
     "parts": (
         "an operator that computes its result in several parts with weights",

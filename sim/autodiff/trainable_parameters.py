@@ -1,5 +1,6 @@
 """The parameters of a network: which weights and biases are trained."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -46,18 +47,13 @@ def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     """
     graph = _prepared(graph, loss)
     check_trainable(graph, loss)
-    made, others = replace(graph.copied(), loss=loss, is_counted=counted), apart and (lambda: _prepared(apart(), loss))
-    tied = {}
+    graph = _united(graph, apart and (lambda: (other := apart()) and _prepared(other, loss)))
+    made, tied = replace(graph.copied(), loss=loss, is_counted=counted), {}
     for stage in graph.stages:
         for name, is_bias in _trained(graph, stage, bool(made.parameters)):
-            if name in tied:
+            if name in tied or name in made.parameters:
                 continue
-            if name in made.parameters:
-                raise refusal(stage, "shared")
             values = made.constants.pop(name)
-            alike = [] if is_bias else [one for one in made.parameters if _are_alike(values, graph.constants[one])]
-            if alike and _are_shared(name, alike, others):
-                raise refusal(stage, "shared")
             made.tensors[name] = replace(made.tensors[name], wide=True)
             made.parameters[name] = Parameter(values.astype(np.float32), not is_bias)
             tied |= dict.fromkeys(() if is_bias else tied_terms(graph, name), name)
@@ -69,21 +65,54 @@ def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
     return made
 
 
-def _are_alike(one, other):
-    return one.shape == other.shape and np.array_equal(one, other) and len(np.unique(one)) > 2
+def _united(graph, others):
+    """Returns the graph with one name for weights, and for biases, that are equal in a graph with other weights, too. `others`
+    returns that graph; without it, equal weights are one, and biases are not."""
+    first, names, other = {}, {}, None
+    for stage in graph.stages:
+        for name, is_bias in _trained(graph, stage, bool(names)):
+            alike = [one for one in first.get(is_bias, ()) if one != name and _are_alike(graph, one, name, is_bias)]
+            if name in names or alike and is_bias and others is None:
+                continue
+            if alike and others and other is None:
+                other = _other_constants(others, stage)
+            found = [one for one in alike if other is None or _are_equal(other, one, name, stage)]
+            names[name] = found[0] if found else name
+            if not found:
+                first.setdefault(is_bias, []).append(name)
+    if all(one == name for one, name in names.items()):
+        return graph
+    made = graph.copied()
+    made.stages = [
+        replace(
+            stage,
+            start=names.get(stage.start, stage.start),
+            terms=tuple(replace(term, weights=names.get(term.weights, term.weights)) for term in stage.terms),
+        )
+        for stage in graph.stages
+    ]
+    for name, one in names.items():
+        if name != one:
+            del made.constants[name], made.tensors[name]
+    return made
 
 
-def _are_shared(name, alike, others):
-    """Returns True if a parameter equals one of these in a graph with other weights, too, or if there is no such graph."""
-    constants = {}
-    try:
-        graph = others and others()
-        constants = graph.constants if graph else {}
-    except ModelError:
-        pass
-    if not {name, *alike} <= constants.keys():
-        return True
-    return any(np.array_equal(constants[name], constants[one]) for one in alike)
+def _are_alike(graph, one, other, is_bias):
+    one, other = graph.constants[one], graph.constants[other]
+    return one.shape == other.shape and np.array_equal(one, other) and (is_bias or len(np.unique(one)) > 2)
+
+
+def _other_constants(others, stage):
+    with suppress(ModelError):
+        if graph := others():
+            return graph.constants
+    raise refusal(stage, "shared")
+
+
+def _are_equal(constants, one, other, stage):
+    if not {one, other} <= constants.keys():
+        raise refusal(stage, "shared")
+    return np.array_equal(constants[one], constants[other])
 
 
 def _tied(term, tied):
@@ -116,6 +145,8 @@ def _trained(graph, stage, is_after):
     yield from ((name, False) for name in trained)
     if stage.start is None:
         return
-    rows = is_after and graph.has_bias_rows(stage) and not stage.softmax and all(term.fixed for term in stage.terms)
+    fixed = [graph.constants.get(term.weights) for term in stage.terms if term.fixed]
+    is_bias = all(weights is not None and not weights.any() for weights in fixed)  # beside a source that only gives the batch
+    rows = is_after and (graph.has_bias_rows(stage) or is_bias) and not stage.softmax and len(fixed) == len(stage.terms)
     if trained or rows and bool(np.isfinite(graph.constants[stage.start]).all()):
         yield stage.start, True

@@ -4,9 +4,11 @@ from collections import Counter
 
 from onnx import numpy_helper
 
+from .recurrent_biases import added_halves
+
 __all__ = ["added_biases"]
 
-_KEPT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast"}  # operators that keep values
+_KEPT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Expand"}  # operators that keep values
 _BIASES = {"Conv": 2, "Gemm": 2}  # operator: the index of its input with the bias
 
 
@@ -26,7 +28,7 @@ class _Sums:
         self._readers = Counter(name for node in graph.node for name in node.input)
         self._readers.update(one.name for one in graph.output)
         self._constants = {name: [name] for name in self._sizes}  # name of a tensor -> initializers that are terms of its sums
-        self.added = []
+        self.added = added_halves(model)
         for node in graph.node:
             self._constants[node.output[0]] = self._of(node)
 

@@ -21,6 +21,7 @@ from ..autodiff.embeddings import with_embeddings
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 from .added_biases import added_biases
+from .recurrent_biases import split_recurrent_biases
 from .scales import FLOATS, parameter_values, with_powers
 
 __all__ = ["FileWeights", "find_weights"]
@@ -104,13 +105,46 @@ def find_weights(path, parameters, shapes=None):
         Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
     """
     model = _without_scales(onnx.load(path))
+    split_recurrent_biases(model)
     found = _find(model, (), path, parameters, shapes)
     added = added_biases(model) if found is None else ()
     if added:
-        arrays = _arrays(model, added)
-        zeros = np.zeros(sum(array.size for array in arrays.values()))
-        found = _find(_with(model, arrays, zeros), added, path, parameters, shapes)
-    return found
+        added = [one for one in added if one not in _alone(model, added, path, parameters, shapes)]
+        found = _find(_filled(model, added, 0), added, path, parameters, shapes)
+    return found if found and _are_all(found, path, parameters, shapes) else None
+
+
+def _filled(model, names, value):
+    """Returns a copy of a model with one number in the named initializers."""
+    arrays = _arrays(model, names)
+    return _with(model, arrays, np.full(sum(array.size for array in arrays.values()), value)) if arrays else model
+
+
+def _alone(model, added, path, parameters, shapes):
+    """Returns the initializers in `added` without which a parameter would be zero."""
+
+    def empty(ones):
+        graph = _graph(path, _filled(_filled(ordinary, added, 0), ones, 1), shapes)
+        values = parameter_values(graph, parameters) if graph else []
+        return {name for name, array in zip(parameters, values) if array is not None and not array.any()}
+
+    ordinary = _filled(model, [one.name for one in model.graph.initializer if one.data_type in FLOATS and one.dims], 1)
+    none = empty([])
+    return {one for one in added if none and none - empty([one])}
+
+
+def _are_all(weights, path, parameters, shapes):
+    """Returns True if the other constants of the network do not depend on the weights."""
+    rng = np.random.default_rng(1)
+    values = [[rng.normal(size=one.initial.shape) for one in parameters.values()] for _ in range(2)]
+    graphs = [_graph(path, weights.filled(one), shapes) for one in values]
+    if None in graphs:
+        return False
+    one, other = (graph.constants for graph in graphs)
+    known = [one[name] for name in parameters]
+    known += [array.swapaxes(1, 2) for array in known]  # one weight in both forms
+    changed = [array for name, array in one.items() if not np.array_equal(array, other.get(name), equal_nan=True)]
+    return all(any(np.array_equal(array, values) for values in known) for array in changed)
 
 
 def _find(model, zeros, path, parameters, shapes):

@@ -8,7 +8,6 @@ shifts here (:class:`.BatchNorm`), which :func:`.fold_affine` combines with the 
 """
 
 import warnings
-from collections import Counter
 from contextlib import contextmanager
 from copy import copy
 
@@ -17,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..export.affine_layers import Affine, fold_affine
+from ..export.recurrent_biases import split_recurrent_biases
 from ..ir.errors import ModelError
 
 __all__ = ["Source", "dropout_rate"]
@@ -68,7 +68,6 @@ class Source:
             if changed:
                 self.model = self._numbered({name: one for name, one in weights.items() if name not in changed}, export)
         self.missing = tuple(name for name, counts in self._counts.items() if (counts != 1).any())
-        self._repeated = [name for name, counts in self._counts.items() if (counts > 1).any()] if self.missing else self._shared()
         if self.missing:
             self._places, self._norms, self.model = {}, [], export(None)
         self._unfolded, self._all_places = self.model, self._places
@@ -105,6 +104,7 @@ class Source:
         finally:
             self._write_own(own)
         _lift_constants(model.graph)
+        split_recurrent_biases(model)
         flat, counts = _flat(every).astype(np.float32), np.zeros(sum(array.size for array in every.values()), np.int64)
         self._places = {}
         for one in list(model.graph.initializer):
@@ -112,6 +112,12 @@ class Source:
             if array.dtype != np.float32 or not array.size or not ((array >= _FIRST) & (array < _FIRST + counts.size)).all():
                 continue
             places = array.astype(np.int64) - _FIRST
+            same = [name for name, other in self._places.items() if np.array_equal(other, places)]
+            if same:  # a layer that several operators share
+                model.graph.initializer.remove(one)
+                for node in model.graph.node:
+                    node.input[:] = [same[0] if name == one.name else name for name in node.input]
+                continue
             tied = [name for name, other in self._places.items() if places.ndim == 2 and np.array_equal(other, places.T)]
             if tied:  # one weight in both forms, as a table of embeddings that computes logits too
                 model.graph.initializer.remove(one)
@@ -187,17 +193,6 @@ class Source:
         """Returns True if the object has normalizations that training changes."""
         return not all(norm.is_frozen(self._fixed) for norm in self._norms)
 
-    def _shared(self):
-        """Returns the names of weights that several operators of the model read. Tables of embeddings are not among them."""
-        readers = Counter(name for node in self.model.graph.node for name in set(node.input))
-        for node in self.model.graph.node:
-            if node.op_type == "Gather":
-                del readers[node.input[0]]
-        found = np.zeros(len(_flat(self._read())), bool)
-        for name, places in self._places.items():
-            found[places] |= readers[name] > 1
-        return [name for name, part in zip(self._read(), _parts(found, self._read())) if part.any()]
-
     @property
     def dropout(self):
         """Returns the dropout rate. Raises ModelError if the object drops values where the core does not."""
@@ -207,12 +202,7 @@ class Source:
 
     def check(self):
         """Raises ModelError if trained weights cannot be stored in the object."""
-        if self.missing or self._repeated:
-            raise ModelError(self._refusal)
-
-    def check_shared(self):
-        """Raises ModelError if several operators share a weight."""
-        if self._repeated:
+        if self.missing:
             raise ModelError(self._refusal)
 
     def frozen(self, held, scales):
@@ -291,11 +281,6 @@ class Source:
             return (
                 f"{self.title}: trained weights cannot be stored in it: its weights are {', '.join(self._types)}; convert it to "
                 "float32 first, as by module.float() in PyTorch"
-            )
-        if self._repeated:
-            return (
-                f"{self.title}: trained weights cannot be stored in it: several of its operators share{_listed(self._repeated)}, "
-                "and the core trains weights for each; give each a layer of its own"
             )
         names = _listed(self.missing)
         return (

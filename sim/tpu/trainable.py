@@ -87,8 +87,6 @@ class TrainableModel:
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
         network, restore = self.network, lambda: None
-        if source:
-            source.check_shared()
         started = None
         if source and source.has_norms:
             source.check()

@@ -17,15 +17,17 @@ __all__ = []
 
 @operator("Concat", group=SHAPES, joins=True, attributes=("axis",))
 def join(step, tensor):
-    """Handles Concat. Constants are joined as zeros, to which one shift of the result then adds them."""
+    """Handles Concat. Constants are joined as zeros, to which one shift of the result then adds them. Zeros that are repeated for
+    each sample may be a class token before its training, and have a shift, too."""
     axis = own_axis(step, tensor, step.attributes["axis"], "joins")
     constants = [None if isinstance(value, SymbolicTensor) else _of_sample(step, tensor, value) for value in step.arguments]
     parts = [
         value if constant is None else tensor.permuted(np.full(constant.shape, -1))
         for value, constant in zip(step.arguments, constants)
     ]
-    step = replace(step, arguments=parts)
-    if not any(constant is not None and constant.any() for constant in constants):
+    given, step = step.arguments, replace(step, arguments=parts)
+    tokens = [isinstance(value, Repeated) or constant is not None and constant.any() for value, constant in zip(given, constants)]
+    if not any(tokens):
         return concat(step, tensor)
     shapes = {(one.batch, *np.delete(one.dims, axis)) for one in parts if len(one.dims) == len(tensor.dims)}
     if len(shapes) > 1 or any(len(one.dims) != len(tensor.dims) for one in parts):

@@ -106,14 +106,26 @@ def test_refusals_of_parts(rng):
             with_parameters(one)
 
 
-def test_weights_of_two_stages_are_refused(rng):
-    """Layers with the same weights, as the steps of an LSTM, are refused. Layers with the same initial constants are not."""
-    values = random_values(rng, (3, 3))
-    layers = [("one", values, None, "relu"), ("two", values, None, "none")]
-    with pytest.raises(ModelError, match="stage 'two': uses the weights of an operator before it"):
-        with_parameters(dense_chain("g", layers))
+def test_equal_weights(rng):
+    """Layers with equal weights, as the steps of an LSTM, have one parameter if the weights are equal in the network with other
+    weights, too. Weights of one number, and biases without such a network, may be equal by chance."""
+    values, bias, other = random_values(rng, (3, 3)), np.float32([1, 2, 3]), random_values(rng, (3, 3))
+
+    def network(first, second):
+        return dense_chain("g", [("one", first, bias, "relu"), ("two", second, bias, "none")])
+
+    def names(apart):
+        return [*with_parameters(network(values, values), apart=apart).parameters]
+
+    weights, biases = ["one.weights", "two.weights"], ["one.bias", "two.bias"]
+    assert names(None) == ["one.weights", *biases]
+    assert names(lambda: network(other, other)) == ["one.weights", "one.bias"]
+    assert names(lambda: network(other, values)) == ["one.weights", "one.bias", "two.weights"]
     same = np.full_like(values, 0.5)
-    assert len(with_parameters(dense_chain("g", [(name, same, *rest) for name, _, *rest in layers])).parameters) == 2
+    assert {*with_parameters(network(same, same)).parameters} == {*weights, *biases}
+    for apart in (lambda: None, lambda: dense_chain("g", [("other", values, None, "none")])):
+        with pytest.raises(ModelError, match="stage 'two': has the weights of an operator before it"):
+            names(apart)
 
 
 def test_the_end_of_the_network(rng):

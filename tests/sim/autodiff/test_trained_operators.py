@@ -6,7 +6,6 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.network import step_network
-from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.load import load_network
@@ -15,6 +14,7 @@ from amaranth_tpu.sim.golden.dropout import Dropout
 from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.training import bound_graph, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.trainer.new_training import trainable_network
 from onnx_models import Builder, weights
 from step_reference import gradient_errors
 from suites import slow
@@ -148,6 +148,49 @@ def _stem(rng):
     return b
 
 
+def _recurrent(rng, kind, gates, biased=True):
+    """Returns a model with a recurrent layer of three steps, which adds two biases and uses its weights in each step."""
+    b, bias = Builder(["n", 3, 3], opset=14), np.zeros((1, 8 * gates), np.float32)
+    b("Transpose", perm=[1, 0, 2])
+    settings = {"linear_before_reset": 1} if kind == "GRU" else {}
+    bias = weights(rng, 1, 8 * gates) if biased else bias
+    b(kind, weights(rng, 1, 4 * gates, 3), weights(rng, 1, 4 * gates, 4), bias, hidden_size=4, **settings)
+    b("Transpose", perm=[2, 0, 1, 3])
+    b("Flatten")
+    b("Gemm", weights(rng, 12, 5), weights(rng, 5))
+    return b
+
+
+def _shared_layer(rng):
+    """Returns a model with two layers that it computes twice, as a network that is unrolled by hand."""
+    b = Builder(["n", 6])
+    first, again, bias = (b.constant(values) for values in (weights(rng, 6, 6), weights(rng, 6, 6), weights(rng, 6)))
+    for _ in range(2):
+        b("MatMul", first)
+        b("Tanh")
+        b("MatMul", again)
+        b("Add", bias)
+    b("Tanh")
+    b("Gemm", weights(rng, 6, 5), weights(rng, 5))
+    return b
+
+
+def _own_token(rng, is_zero=False):
+    """Returns a model that puts a trained token before the positions, adds a row to each, and normalizes them."""
+    b = Builder(["n", 4, 6], opset=17)
+    batch = b.node("Gather", [b.node("Shape", ["x"]), np.array([0])])
+    shape = b.node("Concat", [batch, np.array([1, 8])], axis=0)
+    token = b.node("Expand", [weights(rng, 1, 1, 8) * np.float32(not is_zero), shape])
+    b.node("Add", [b.node("MatMul", ["x", weights(rng, 6, 8)]), weights(rng, 8)])
+    b.node("Concat", [token, b.last], axis=1)
+    b("Add", weights(rng, 1, 5, 8))
+    b("LayerNormalization", np.ones(8, np.float32), np.zeros(8, np.float32), axis=-1)
+    b("Tanh")
+    b("Flatten")
+    b("Gemm", weights(rng, 40, 5), weights(rng, 5))
+    return b
+
+
 CASES = {
     "attention": _attention,
     "separable": _separable,
@@ -159,13 +202,19 @@ CASES = {
     "windows": _windows,
     "stem": _stem,
     "windows that are not full": _rounded_up,
+    "LSTM": lambda rng: _recurrent(rng, "LSTM", 4),
+    "GRU": lambda rng: _recurrent(rng, "GRU", 3),
+    "GRU with biases of zero": lambda rng: _recurrent(rng, "GRU", 3, biased=False),
+    "shared layer": _shared_layer,
+    "token": _own_token,
+    "token of zeros": lambda rng: _own_token(rng, is_zero=True),
     "norm of 6 channels": lambda rng: _norm(rng, 6),  # 1 / 6 is a sum of two bfloat16 numbers
 }
 
 
 @pytest.fixture(params=CASES)
 def case(request, rng, tmp_path):
-    return with_parameters(load_network(CASES[request.param](rng).save(tmp_path)))
+    return trainable_network(load_network(CASES[request.param](rng).save(tmp_path)))
 
 
 def _batch(rng, training, count=6):
@@ -197,7 +246,7 @@ def test_forward_equals_inference(rng, case):
 @pytest.mark.parametrize("name", CASES)
 def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, name, optimizer, rate):
     rng = np.random.default_rng(FIXED)
-    training = with_parameters(load_network(CASES[name](rng).save(tmp_path)))
+    training = trainable_network(load_network(CASES[name](rng).save(tmp_path)))
     state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
     losses = []
     for number in range(12):

@@ -132,22 +132,33 @@ def test_folded_normalization_needs_a_plain_model(rng, tmp_path):
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_copied_weights_are_not_shared_weights(rng, tmp_path, is_shared):
-    """Weights shared by two layers cannot be trained. A copy of a layer, as in a new encoder of several equal layers, has weights
-    of its own in the file."""
+    """Layers that share weights in the file share their parameter. A copy of a layer, as in a new encoder of several equal
+    layers, has weights of its own in the file."""
     build, values = Builder(["batch", 6]), weights(rng, 6, 6)
     shared = build.constant(values, "shared")
     build("MatMul", shared)
     build("Relu")
     build("MatMul", shared if is_shared else build.constant(values, "copy"))
-    graph = load_network(build.save(tmp_path))
-    if is_shared:
-        with pytest.raises(ModelError, match="MatMul_2': uses the weights of an operator before it"):
-            trainable_network(graph)
-        return
-    network = trainable_network(graph)
+    network = trainable_network(load_network(build.save(tmp_path)))
     model, own = ModelWriter(network).model(learnt(network, rng))
-    first, second = (numpy_helper.to_array(one) for one in model.graph.initializer)
-    assert own and (first != second).any()
+    changed = [numpy_helper.to_array(one) for one in model.graph.initializer]
+    assert own and len(network.parameters) == len(changed) == 2 - is_shared
+    assert all((one != values).any() for one in changed)
+    assert is_shared or (changed[0] != changed[1]).any()
+
+
+def test_a_constant_that_depends_on_trained_weights(rng, tmp_path):
+    """Weights of a layer that are a constant factor elsewhere, too, are no parameters of the file: the factor would stay."""
+    build, values = Builder(["batch", 6]), weights(rng, 6)
+    gain = build.constant(values, "gain")
+    build("MatMul", weights(rng, 6, 6))
+    build("Add", gain)
+    build("Tanh")
+    build("Mul", gain)
+    build("Tanh")
+    build("MatMul", weights(rng, 6, 4))
+    network = trainable_network(load_network(build.save(tmp_path)))
+    assert not ModelWriter(network).own_form
 
 
 def test_residual_sums_and_averages(rng, tmp_path):

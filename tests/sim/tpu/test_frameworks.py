@@ -12,6 +12,7 @@ import pytest
 
 from amaranth_tpu.scripts.docs import site
 from amaranth_tpu.sim import tpu
+from onnx_models import close
 from training_runs import FIXED
 
 CORE = tpu.Config(n=4)
@@ -183,11 +184,63 @@ def test_torch_modules_of_other_types(torch, rng, kind):
         model.fit(x, y)
 
 
-def test_torch_with_shared_weights_is_refused(torch, rng):
-    nn, shared = torch.nn, torch.nn.Linear(8, 8)
-    model = tpu.from_torch(nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(8, 4)), np.zeros((1, 8), np.float32))
-    with pytest.raises(tpu.ModelError, match="several of its operators share 0.weight, 0.bias, and the core trains"):
-        model.fit(*samples(rng, 8))
+def _shared(nn):
+    shared = nn.Linear(8, 8)
+    return nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(8, 4))
+
+
+def _recurrent(nn, kind):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.end = getattr(nn, kind)(2, 6, batch_first=True), nn.Linear(6, 4)
+
+        def forward(self, x):
+            return self.end(self.layer(x.reshape(-1, 4, 2))[0][:, -1])
+
+    return Net()
+
+
+def _token(nn):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            import torch
+
+            self.rows, self.norm, self.end = nn.Linear(2, 6), nn.LayerNorm(6), nn.Linear(6, 4)
+            self.token, self.places = (nn.Parameter(torch.randn(1, count, 6) / 4) for count in (1, 5))
+            self.shares, self.values = nn.Linear(6, 5), nn.Linear(6, 6)
+
+        def forward(self, x):
+            import torch
+
+            x = torch.cat([self.token.expand(x.shape[0], -1, -1), self.rows(x.reshape(-1, 4, 2))], 1) + self.places
+            y = self.norm(x)
+            return self.end((x + self.shares(y).softmax(-1) @ self.values(y))[:, 0])
+
+    return Net()
+
+
+REPEATED = {
+    "shared layer": _shared,
+    "LSTM": lambda nn: _recurrent(nn, "LSTM"),
+    "GRU": lambda nn: _recurrent(nn, "GRU"),
+    "class token": _token,
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_torch_with_weights_that_are_used_several_times(torch, rng, name):
+    torch.manual_seed(FIXED)
+    net, (x, y) = REPEATED[name](torch.nn).eval(), samples(rng, 8)
+    before = {key: one.detach().clone() for key, one in net.named_parameters()}
+    model = tpu.from_torch(net, torch.zeros(1, 8))
+    done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=2, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0
+    kept = [key for key, one in net.named_parameters() if torch.equal(one, before[key])]
+    assert kept == ["norm.weight", "norm.bias"] * (name == "class token")  # the layer after it has both
+    with torch.no_grad():
+        close(model.predict(x), net(torch.tensor(x)).numpy())
 
 
 def test_torch_exporter_errors(torch, capfd):
