@@ -92,9 +92,11 @@ def _shared(b, rng):
 
 
 def _around_the_host(b, rng):
-    """A node of the core reads a value directly, and by way of the host: both nodes of the core cannot be one part."""
-    first = b("Gemm", weights(rng, 4, 4))
-    b.node("Add", [first, b("Sin")])
+    """Two nodes of the core read a value directly, and by way of the host: neither can be one part with the value's node. The
+    reader's refusal names only the first node of the host."""
+    for _ in range(2):
+        first = b("Gemm", weights(rng, 4, 4))
+        b.node("Add", [first, b("Sin")])
     b("Gemm", weights(rng, 4, 3))
     return [b.last], [FLOAT]
 
