@@ -75,7 +75,7 @@ def attention_node(g, x):
     return g.value("Attention", (queries.shape[0], values.shape[1]), queries, keys, values, *mask, **attributes)
 
 
-@block(2, opset=23)
+@block(2, opset=23, share=2)
 def rotary(g, x):
     """RotaryEmbedding with constant caches."""
     tokens, width = x.shape

@@ -85,7 +85,7 @@ def choice(g, x):
         flags = g.node("Not", flags) if g.chance(0.3) else flags
         if g.chance(0.3):
             other = g.input(x.shape[-1], kind=TensorProto.BOOL, rows=2)
-            flags = g.node(g.choose("And", "Or"), flags, other)
+            flags = g.node(g.choose("And", "Or", "Xor"), flags, other)
         if len(x.shape) > 1:
             flags = g.node("Unsqueeze", flags, np.arange(1, len(x.shape)))
     else:

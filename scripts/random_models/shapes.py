@@ -139,3 +139,46 @@ def picked(g, x):
     if g.batch != 1:
         return None
     return g.value("GatherND", (count,), x, np.concatenate([np.zeros((1, count, 1), int), places[None]], axis=2))
+
+
+@block(1, 2, 3)
+def cut_or_repeated(g, x):
+    """Tile, Compress, ReverseSequence, or CenterCropPad of one axis."""
+    axis = g.integer(0, len(x.shape) - 1)
+    size, kind = x.shape[axis], g.choose("Tile", "Compress", "ReverseSequence", "CenterCropPad" if g.opset >= 18 else "Tile")
+    if kind == "ReverseSequence":
+        if g.batch is None:
+            return None
+        lengths = np.full(g.batch, g.integer(1, size))
+        return g.value(kind, x.shape, x, lengths, batch_axis=0, time_axis=axis + 1)
+    if kind == "Compress":
+        flags = g.rng.random(size) < 0.7
+        flags[g.integer(0, size - 1)] = True
+        count, made = int(flags.sum()), g.node(kind, x, flags, axis=axis + 1)
+    elif kind == "Tile":
+        count = size * 2
+        made = g.node(kind, x, np.array([1, *(2 if one == axis else 1 for one in range(len(x.shape)))]))
+    else:
+        count = g.integer(max(1, size - 3), size + 3)
+        made = g.node(kind, x, np.array([count]), axes=[axis + 1])
+    return Value(made, tuple(count if one == axis else have for one, have in enumerate(x.shape)))
+
+
+@block(1, 2, share=0.7)
+def elements(g, x):
+    """GatherElements, ScatterElements or ScatterND at places of a sample."""
+    if g.batch != 1:
+        return None
+    size, kind = x.shape[-1], g.choose("GatherElements", "ScatterElements", "ScatterND")
+    count, lead = g.integer(1, size), (1, *x.shape[:-1])
+    places = g.rng.permuted(np.broadcast_to(np.arange(size), (*lead, size)), axis=-1)[..., :count]
+    if kind == "GatherElements":
+        return g.value(kind, (*x.shape[:-1], count), x, places, axis=-1)
+    reduction = {"reduction": "add"} if g.opset >= 16 and g.chance(0.3) else {}
+    updates = g.normal(*lead, count)
+    if g.chance(0.5):
+        updates = g.node("GatherElements", x, places[..., ::-1], axis=-1)
+    if kind == "ScatterElements":
+        return g.value(kind, x.shape, x, places, updates, axis=-1, **reduction)
+    grid = np.stack([*np.indices(places.shape)[:-1], places], axis=-1)
+    return g.value(kind, x.shape, x, grid, updates, **reduction)

@@ -10,7 +10,7 @@ from ..ir.errors import ModelError
 from .formulas.tensor_formulas import ELEMENTS, formulas_of
 from .index.values import LOWEST, SymbolicTensor, hidden, show
 from .messages import inline, of_host, unsupported
-from .operators import attention, dense, joins, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
+from .operators import attention, dense, joins, moves, quotients, recurrent, reductions, reshapes, resizing, shapes, windows  # noqa: F401 - they register
 from .operators.comparisons import compared
 from .operators.expressions import recognise, recognise_slopes, unknown
 from .operators.masks import added_masks, truth_values
@@ -27,7 +27,7 @@ _ANY_ROWS = (
     *("Identity", "Dropout", "Cast", "Shape", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
 )
 _GUARDED = ("Softmax", "Add", "Where", "IsNaN")  # their handlers set the guard of a result
-_LOGIC = ("Where", "Not", "And", "Or")  # on truth values
+_LOGIC = ("Where", "Not", "And", "Or", "Xor")  # on truth values
 #: Operators that may follow a sum with minus infinity.
 _MASKED = (
     *(
@@ -217,6 +217,8 @@ def _handled(step, tensor, known):
 @operator("ZipMap", group=FINAL, domain=ML, on_constants=False, attributes=("classlabels_int64s", "classlabels_strings"))
 @operator("ArrayFeatureExtractor", group=FINAL, domain=ML, on_constants=False)
 def _label(step, tensor):
+    if step.operator == "ArrayFeatureExtractor" and tensor is step.arguments[0] and not tensor.label:
+        return _features(step, tensor)
     if step.operator != "ArgMax":
         return replace(tensor, label="name")
     axis = step.attributes.get("axis", 0) % len(tensor.dims)
@@ -228,6 +230,16 @@ def _label(step, tensor):
     if not keep and batch is not None:
         batch -= axis < batch
     return replace(tensor, dims=(*dims[:axis], *(1,) * keep, *dims[axis + 1 :]), batch=batch, label="number")
+
+
+def _features(step, tensor):
+    """Returns the values at constant indices along the last axis."""
+    index, size = step.arguments[1], tensor.dims[-1] if tensor.dims else 0
+    if isinstance(index, SymbolicTensor) or not index.size or (index < 0).any() or (index >= size).any():
+        raise ModelError(f"{step.title}: its indices must be constant, and below {size}")
+    shapes.own_axis(step, tensor, -1, "picks")
+    found = tensor.sample.take(index.reshape(-1), axis=-1)
+    return tensor.permuted(found if found.ndim > 1 else found[None])
 
 
 def _kept_label(step, tensor, known):

@@ -37,7 +37,7 @@ _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMP
 
 
 _MOST = 1 << 16  # values that depend on the batch size: they are shapes
-_RECURRENT = ("GRU", "LSTM")  # their constants with a batch axis are states
+_RECURRENT = ("GRU", "LSTM", "RNN")  # their constants with a batch axis are states
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import helper
+from onnx import TensorProto, helper
 
 from ..data.printable import printable, quoted
 from ..fusion.fuse import fuse, in_order
@@ -362,7 +362,7 @@ class _Reader:
                 raise ModelError(f"{title(node)}: its output {quoted(name)} is not supported; leave it out")
             wanted = [n for n in node.input if n and n not in self.values]
             if node.domain == "ai.onnx.ml":  # the names of the classes may be strings
-                wanted = [n for n in wanted if n not in self.initializers]
+                wanted = [n for n in wanted if n not in self.initializers or self.initializers[n].data_type != TensorProto.STRING]
             if wanted:
                 stack += wanted
                 continue

@@ -84,11 +84,14 @@ DERIVATIVES: dict[str, Callable] = {
     "exp": np.exp,
     "abs": np.sign,
     "erf": lambda x: 2 / math.sqrt(math.pi) * np.exp(-(x**2)),
+    "atan": lambda x: 1 / (1 + x**2),
+    "sinh": np.cosh,
+    "cosh": np.sinh,
 }
 
 #: Derivatives that decay like a power of x, over more binades than a table has: {name: abs(x) beyond which the derivative is
 #: constant}.
-HELD = {"softsign": 2.0**6}
+HELD = {"softsign": 2.0**6, "atan": 2.0**6}
 
 
 @dataclass(frozen=True)

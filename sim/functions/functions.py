@@ -190,6 +190,9 @@ DEFINITIONS = {
         Definition(name="exp", exact=np.exp, formula=lambda x: formula("exp", x), monotone=True, operator="Exp"),
         Definition(name="abs", exact=np.abs, formula=lambda x: formula("absolute", x), operator="Abs"),
         Definition(name="erf", exact=_each(math.erf), formula=lambda x: formula("erf", x), monotone=True, operator="Erf"),
+        Definition(name="atan", exact=np.arctan, monotone=True, operator="Atan"),
+        Definition(name="sinh", exact=np.sinh, monotone=True, operator="Sinh"),
+        Definition(name="cosh", exact=np.cosh, operator="Cosh"),
         # Powers of numbers of all sizes. The roots of negative numbers are NaN; the roots of -0 have its sign.
         Definition(name="root", exact=np.sqrt, scale=1),
         Definition(name="reciprocal", parameters=(1.0,), exact=lambda x, dividend: dividend / x, are_valid=is_normal, scale=2),

@@ -78,8 +78,9 @@ class SumCode:
         """Joins the column tiles of a parameter to one tile, if its rows follow each other in memory and in the accumulators, and
         if all results fit the unified buffer at once. All instructions that follow are then one for all column tiles."""
         shape, emitter, rows = self.sums.shape, self.emitter, self.rows * self.columns
-        results = max(sum(one.rows(rows) for one in phase.results) for phase in self.sums.phases)
-        if results > emitter.memories.results.size or rows > emitter.memories.passing.size:
+        most = emitter.memories.results.size
+        results = max(sum(one.rows(rows, most) for one in phase.results) for phase in self.sums.phases)
+        if results > most or rows > emitter.memories.passing.size:
             return
         full = all(shape.lanes(self.column + c) == self.n for c in range(self.columns))
         diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)

@@ -24,7 +24,7 @@ def write_results(code, results):
     groups = [[one for one in results if one.function.is_table and one.function.key == key] for key in tables]
     for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
         some = [one for one in group if not one.has_own_size]
-        sizes = [result.rows(rows) for result in some]
+        sizes = [result.rows(rows, emitter.memories.results.size) for result in some]
         together = _together(code, some)
         in_parts = together > 1 or some and code.parts[0][3] < rows
         for column, count, row, height in code.parts if in_parts else ():
@@ -186,17 +186,26 @@ def _pieces(code, result):
 
 def _write_largest(code, result, column, row, sample, first, lines):
     """Writes the largest sums of windows, or their places. Windows that are clipped have instructions of their own."""
+    if not result.has_any_windows:
+        down, _ = result.steps
+        return _write_windows(code, result, column, row, sample, lines, first // down, first // down + lines // down)
+    height, most = result.pool.size[0], result.lines(code.emitter.memories.results.size)
+    for top in range(0, height, most):
+        _write_windows(code, result, column, row, sample, lines, top, min(height, top + most))
+
+
+def _write_windows(code, result, column, row, sample, lines, first, end):
+    """Writes the lines `first` to `end` of the results of a sample."""
     emitter, matrix, pool, wide = code.emitter, result.matrix, result.pool, code.geometry.width
-    (down, _), width, each = result.steps, matrix.geometry.width, matrix.halves
-    start, count = (0, pool.size[0]) if result.has_any_windows else (first // down, lines // down)
-    place, tile = emitter.memories.results.take(each * count * width), code.column + column
+    width, each = matrix.geometry.width, matrix.halves
+    place, tile = emitter.memories.results.take(each * (end - first) * width), code.column + column
     function = function_code(result.function)
     if result.index:
         function = FunctionCode.RELU if result.function == RELU else FunctionCode.NONE
     form = Format.INDEX if result.index else Format.BINARY32 if matrix.wide else Format.BFLOAT16
     fields = {"function": function, "format": form, "lanes": matrix.lanes(tile), "buffer_step": 0, "buffer_stride": each * width}
-    for y, down, high, rows, top in _windows(code, result, 0, count, lines):
-        for x, across, broad, columns, left in _windows(code, result, 1, width, wide):
+    for y, down, high, rows, top in _windows(code, result, 0, first, end, lines):
+        for x, across, broad, columns, left in _windows(code, result, 1, 0, width, wide):
             at = {"acc": code.acc + column * code.rows + row + top * wide + left, "buffer": place + each * (y * width + x)}
             at |= {"rows0": columns, "rows0_stride": across, "rows1": rows, "rows1_stride": down * wide}
             at |= {
@@ -206,16 +215,16 @@ def _write_largest(code, result, column, row, sample, first, lines):
                 "window1_stride": pool.dilation[0] * wide,
             }
             emitter.emit(Opcode.POOL, fields | at)
-    emitter.store(matrix, tile, sample * matrix.geometry.period + start * width, count * width, place)
+    emitter.store(matrix, tile, sample * matrix.geometry.period + first * width, (end - first) * width, place)
 
 
-def _windows(code, result, axis, count, have):
-    """Returns `(first result, distance, window positions, results, first sum)` of ranges of `count` windows along an axis with
-    `have` sums."""
+def _windows(code, result, axis, first, end, have):
+    """Returns `(result, distance, window positions, results, first sum)` of ranges of the windows `first` to `end` along an axis
+    with `have` sums. `result` counts from `first`."""
     if not result.has_any_windows:
-        return [(0, result.steps[axis], result.pool.window[axis], count, 0)]
-    runs = _runs_of_windows(result.pool, have, axis, 0, count)
-    return [(first, distance, size, results, start) for first, results, start, distance, size in runs]
+        return [(0, result.steps[axis], result.pool.window[axis], end - first, 0)]
+    runs = _runs_of_windows(result.pool, have, axis, first, end)
+    return [(place - first, distance, size, results, start) for place, results, start, distance, size in runs]
 
 
 def _runs_of_windows(pool, have, axis, first, end):

@@ -157,25 +157,35 @@ class WindowCode:
         return values is not None and bool((values == values.flat[0]).all())
 
     def _sum(self, begun):
-        """Emits the passes of all kernel positions with one weight tile, which stays in the array."""
-        code, window, loops = self.code, self.window, self._loops()
-        images = self._images([self._tile_of(c) for c in range(code.columns)])
-        first = [images[self._tile_of(c)] + self.down for c in range(code.columns)]
-        step = first[1] - first[0] if code.columns > 1 else 0
-        assert first == [first[0] + c * step for c in range(code.columns)]
+        """Emits the passes of all kernel positions with one weight tile, which stays in the array. Column tiles are together if
+        their images are on the chip together, at one distance from each other."""
+        code, column = self.code, 0
         self.emitter.bring([self._diagonal(0, 0)])
-        start = {} if begun else {"start": 1, "bias": code.biases[0]}
-        code.matmul(first[0], loops, 0, **start)
-        if code.columns > 1:
-            start = start and {"start": 1, "bias": code.biases[1]}
-            code.matmul(first[1], loops, 0, 1, keep=1, tiles0=code.columns - 1, tiles0_stride=step, **start)
+        while column < code.columns:
+            most = max(1, min(code.columns - column, self.emitter.memories.operands.size // self.ends[-1]))
+            tiles = [self._tile_of(c) for c in range(column, column + most)]
+            images = self._images(tiles)
+            first = [images[tile] + self.down for tile in tiles]
+            step = first[1] - first[0] if most > 1 else 0
+            count = next((c for c in range(1, most) if first[c] - first[c - 1] != step), most)
+            self._sum_of(first[0], step, column, count, begun)
+            column += count
+
+    def _sum_of(self, place, step, column, count, begun):
+        """Emits the passes for `count` column tiles whose images begin at `place`, at the distance `step`."""
+        code, window, loops = self.code, self.window, self._loops()
+        start = {} if begun else {"start": 1, "bias": code.biases[column]}
+        code.matmul(place, loops, 0, column, keep=int(column > 0), **start)
+        if count > 1:
+            start = start and {"start": 1, "bias": code.biases[column + 1]}
+            code.matmul(place + step, loops, 0, column + 1, keep=1, tiles0=count - 1, tiles0_stride=step, **start)
         offsets = [window.offset(position) for position in range(1, window.positions)]
         while offsets:
-            count = steps_of(offsets)
-            stride = offsets[1] - offsets[0] if count > 1 else 0
-            fields = {"tiles1": count, "tiles1_stride": stride, "tiles0": code.columns, "tiles0_stride": step}
-            code.matmul(first[0] + offsets[0], loops, 0, keep=1, **fields)
-            offsets = offsets[count:]
+            some = steps_of(offsets)
+            stride = offsets[1] - offsets[0] if some > 1 else 0
+            fields = {"tiles1": some, "tiles1_stride": stride, "tiles0": count, "tiles0_stride": step}
+            code.matmul(place + offsets[0], loops, 0, column, keep=1, **fields)
+            offsets = offsets[some:]
 
     def _pass(self, tiles, inputs, column, begun):
         """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the

@@ -1,7 +1,6 @@
 """The stages of a graph as sums of matrix products, each with all results that the core computes from it."""
 
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Any
 
 from ...functions.functions import NONE, RELU
@@ -107,12 +106,19 @@ class Result:
         strides = zip(self.pool.size, self.pool.stride, self.pool.window)
         return tuple(have if count == 1 else by for count, by, have in strides)
 
-    def rows(self, rows):
+    def lines(self, most):
+        """Returns the lines of results of overlapping windows that are written together, to at most `most` rows of the unified
+        buffer: all of a sample, if they fit."""
+        height, width = self.pool.size if self.pool else (1, 1)
+        each = width * self.matrix.halves
+        return height if height * each <= most else max(1, most // (2 * each))
+
+    def rows(self, rows, most):
         """Returns the rows in the unified buffer of the result of `rows` rows of sums, with the operand of a selection. Windows
-        that overlap may have more results than sums. They are written sample by sample."""
+        that overlap may have more results than sums. They are written sample by sample, in parts of `most` rows."""
         places = self.spread[0] * self.spread[1] if self.spread else 1
         if self.pool and self.has_any_windows:
-            rows = max(rows, prod(self.pool.size))
+            rows = max(rows, self.lines(most) * self.pool.size[1])
         return rows * (self.matrix.halves * places + (self.spread is not None))
 
     @property

@@ -16,6 +16,7 @@ from .cropping import crop
 from .depthwise import map_depthwise
 from .factors import widen_factors
 from .neighbours import fold_columns
+from .split_kernels import split_kernels
 from .split_large import split_large
 from .split_pool import split_windows
 
@@ -48,6 +49,7 @@ LOWERING = (
     Pass("split-bias-rows", "Replaces biases of single positions by stages, if the core lacks attention.", _without_bias_rows),
     Pass("split-pooling", "Splits max pooling along x and y if the sums of a window do not fit the accumulators.", split_windows),
     Pass("split-large", "Splits stages if the sums of a line do not fit the accumulators.", split_large),
+    Pass("split-kernels", "Splits kernels into terms if the windows of a line do not fit the unified buffer.", split_kernels),
     Pass("widen-factors", "Writes factors with one channel to all lanes, as products need them.", widen_factors),
 )
 #: Passes that choose how tensors are mapped to vectors.

@@ -180,9 +180,10 @@ class _Needs:
         size = min(memories.sums.size, memories.lasting_rows or memories.sums.size)
         biases = (memories.biases if sums.start and sums.start.wide else memories.upper).size
         yield "accumulator_depth", self.parts * held, min(size, shares * memories.sums_of(sums).size)
-        results = max(sum(one.rows(rows) for one in phase.results if not one.softmax) for phase in sums.phases)
+        most = memories.results.size
+        results = max(sum(one.rows(rows, most) for one in phase.results if not one.softmax) for phase in sums.phases)
         halves = max((one.matrix.halves for one in sums.results if one.softmax), default=0)
-        yield "unified_buffer_depth", max(self.least * results, halves * held), memories.results.size
+        yield "unified_buffer_depth", max(self.least * results, halves * held), most
         operands = max((one.held_rows(rows) for one in sums.products), default=rows)
         yield "unified_buffer_depth", 2 * operands, memories.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, memories), memories.operands.size

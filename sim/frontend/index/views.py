@@ -430,7 +430,9 @@ def everything(step, tensor):
         return tensor
     ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
     if not ways:
-        raise _too_many_axes(step, tensor)
+        sizes = [size for size in tensor.dims if size != 1]
+        few = everything(step, tensor.permuted(tensor.index.reshape(-1, *sizes[-2:]), None))
+        return replace(tensor, source=few.source, index=few.index)
     roles = ways[0]
     if next(arranged(tensor), None) is None:  # if a whole position can be copied at a time, its channels must be an axis
         roles = min(ways, key=lambda one: _cost_of(tensor.source, in_roles(tensor.sample, one)))

@@ -31,6 +31,15 @@ def swish(step, tensor):
     return affine(step, scaled, scale=np.array(1 / alpha))
 
 
+@operator("SwiGLU", group=FUNCTIONS, joins=True, counts_from_end=True, attributes=("alpha",))
+def gated(step, tensor):
+    """Handles SwiGLU, the product of a Swish and a second tensor."""
+    gate, other = step.arguments
+    if not (isinstance(gate, SymbolicTensor) and isinstance(other, SymbolicTensor) and gate.dims == other.dims):
+        raise ModelError(f"{step.title}: its inputs must be two tensors of one shape")
+    return product(step, swish(step, gate), other)
+
+
 _HEADS = ("q_num_heads", "kv_num_heads")
 _WINDOW = ("left_window_size", "right_window_size")
 

@@ -43,19 +43,20 @@ _GEMM = ("alpha", "beta", "transA", "transB")
 def linear(step, tensor):
     """Handles Gemm, and MatMul of a tensor and constant weights."""
     gemm = step.operator in ("Gemm", "FusedGemm")
-    if not isinstance(step.arguments[0], SymbolicTensor) or gemm and step.attributes.get("transA", 0):
-        raise ModelError(
-            f"{step.title}: the weights are the left operand, or the batch is transposed; only "
-            f"values x weights is supported, with values (batch, K)"
-        )
+    if not isinstance(step.arguments[0], SymbolicTensor):
+        raise ModelError(f"{step.title}: the weights are the left operand; only values x weights is supported")
     if isinstance(step.arguments[1], SymbolicTensor):
         raise ModelError(f"{step.title}: multiplies two tensors, which only MatMul supports; its weights must be constant")
     weights = step.arguments[1]
     weights = weights if weights.dtype == np.float32 else weights.astype(np.float64)  # a view of the file's bytes, if possible
     if gemm and (weights.ndim != 2 or len(tensor.dims) != 2):
         raise ModelError(f"{step.title}: Gemm needs matrices, not {show(tensor)} and {show(weights.shape)}")
+    if gemm and step.attributes.get("transA", 0):
+        tensor = tensor.permuted(tensor.sample.T, None if tensor.batch is None else 1 - tensor.batch)
     if gemm and step.attributes.get("transB", 0):
         weights = weights.T
+    if len(tensor.dims) == 1 and weights.ndim > 2:
+        return _vector_by_matrices(step, tensor, weights)
     vector = weights.ndim == 1
     if weights.ndim == 0 or prod(weights.shape[:-2]) != 1 or not tensor.dims:
         raise ModelError(f"{step.title}: {show(tensor)} and weights of {show(weights.shape)} are not values and one matrix")
@@ -83,6 +84,13 @@ def linear(step, tensor):
         if result.dims != dims:
             raise ModelError(f"{step.title}: its bias of {show(addend.shape)} does not fit its result of {show(dims)}")
     return result
+
+
+def _vector_by_matrices(step, tensor, weights):
+    """Returns the products of a vector with several constant matrices, side by side as columns of one matrix."""
+    columns = np.moveaxis(weights, -2, 0)
+    result = linear(replace(step, arguments=[tensor, columns.reshape(len(columns), -1)]), tensor)
+    return result.permuted(result.sample.reshape(columns.shape[1:]))
 
 
 def multiplied(step, tensor, weights):

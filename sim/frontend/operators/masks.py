@@ -63,15 +63,20 @@ def _truth(tensor):
 
 
 @operator("Not", group=ELEMENTWISE, counts_from_end=True)
-@operator("And", "Or", group=ELEMENTWISE, joins=True, counts_from_end=True)
+@operator("And", "Or", "Xor", group=ELEMENTWISE, joins=True, counts_from_end=True)
 def logic(step, tensor):
-    """Handles Not, And and Or of truth values of inputs."""
+    """Handles Not, And, Or and Xor of truth values of inputs."""
     if step.operator == "Not":
         return _truth(_inverted(step, _number(step, tensor)))
     tensors = [_number(step, value) for value in step.arguments if isinstance(value, SymbolicTensor)]
     constants = [value.astype(np.float64) for value in step.arguments if not isinstance(value, SymbolicTensor)]
     if step.operator == "And":
         return _truth(affine(step, tensors[0], scale=constants[0]) if constants else product(step, *tensors))
+    if step.operator == "Xor":
+        if constants:
+            return _truth(affine(step, tensors[0], scale=1 - 2 * constants[0], shift=constants[0]))
+        one, two = tensors
+        return _truth(added(step, product(step, one, _inverted(step, two)), product(step, _inverted(step, one), two)))
     if constants:  # the function keeps its constant apart from those that follow, which would cancel it
         return _truth(apply_function(step, affine(step, tensors[0], scale=1 - constants[0], shift=constants[0]), RELU))
     return _truth(_inverted(step, product(step, *(_inverted(step, one) for one in tensors))))

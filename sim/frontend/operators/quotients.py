@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ...functions.functions import Function, is_normal
-from ...fusion.nodes import Linear, Node
+from ...fusion.nodes import Input, Linear, Node
 from ..formulas.extents import least
 from ..index.values import SymbolicTensor, common
 from ..registry import ELEMENTWISE, PARTS, operator
@@ -37,6 +37,11 @@ def inverse_root(step, tensor):
     return apply_function(step, tensor, Function("inverse_root"))
 
 
+def _is_input(tensor):
+    """Returns True for values of an input, whose sign rounding cannot change: the root is NaN exactly where ONNX's is."""
+    return isinstance(tensor.source, Input) and tensor.index.min() >= -1
+
+
 def _not_negative(tensor):
     """Returns True if no value of a tensor can be negative. Constant padding, the index -1, is 0."""
     return tensor.index.min() >= -1 and least(tensor.source) >= 0
@@ -55,9 +60,9 @@ class Root(Linear):
 
 @operator("Sqrt", group=ELEMENTWISE, counts_from_end=True)
 def square_root(step, tensor):
-    """Handles Sqrt of a tensor without negative values. For tensors with negative values, Sqrt is supported only as part of a
+    """Handles Sqrt of an input, or of a tensor without negative values. For other tensors, Sqrt is supported only as part of a
     recognised function."""
-    if not _not_negative(tensor):
+    if not (_not_negative(tensor) or _is_input(tensor)):
         return unknown(step)
     root = apply_function(step, tensor, Function("root"))
     facts = {field.name: getattr(root.source, field.name) for field in fields(root.source)}

@@ -1,5 +1,5 @@
-"""The recurrent layers GRU and LSTM of ONNX. The layers are unrolled: the stages of one step are repeated for each element of
-the sequence.
+"""The recurrent layers GRU, LSTM and RNN of ONNX. The layers are unrolled: the stages of one step are repeated for each element
+of the sequence.
 
 X is (steps, batch, inputs). The state is one vector per sample. A constant state, for example the initial state, is a numpy
 array. Values computed from constant states are numpy arrays too.
@@ -23,8 +23,9 @@ from .elementwise import added, affine, apply_function, product
 __all__ = []
 
 _MOST_STEPS = 1024
-_ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
-_GATES = {"GRU": "zrh", "LSTM": "iofc"}
+_ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh"), "RNN": ("tanh",)}
+_GATES = {"GRU": "zrh", "LSTM": "iofc", "RNN": "h"}
+_OF_RNN = ("tanh", "relu", "sigmoid")
 _DIRECTIONS = {b"forward": (1,), b"reverse": (-1,), b"bidirectional": (1, -1)}
 
 
@@ -74,6 +75,9 @@ class _Layer:
     #: before, after: Dict of str to float64 (hidden,). Biases of the products with the input and with the state, by gate.
     before: dict
     after: dict
+    #: Dict of str to float64 (hidden,). Weights of the cell in the gates i, o and f of an LSTM. Empty without peepholes.
+    peepholes: dict
+    function: str  # activation function of an RNN
 
     def _of_input(self, gate, x):
         return _plus(self.step, multiplied(self.step, x, self.inputs[gate]), self.before[gate])
@@ -81,8 +85,10 @@ class _Layer:
     def _of_state(self, gate, state):
         return _plus(self.step, _dense(self.step, state, self.recurrent[gate]), self.after[gate])
 
-    def _gate(self, gate, x, state, function="sigmoid"):
+    def _gate(self, gate, x, state, function="sigmoid", cell=None):
         sums = _plus(self.step, self._of_input(gate, x), self._of_state(gate, state))
+        if cell is not None and self.peepholes:
+            sums = _plus(self.step, sums, _times(self.step, cell, self.peepholes[gate]))
         return apply_function(self.step, sums, Function(function))
 
     def gru(self, x, state):
@@ -99,10 +105,16 @@ class _Layer:
 
     def lstm(self, x, state):
         step, (hidden, cell) = self.step, state
-        i, o, f = (self._gate(gate, x, hidden) for gate in "iof")
+        i = self._gate("i", x, hidden, cell=cell)
+        o = None if self.peepholes else self._gate("o", x, hidden)
+        f = self._gate("f", x, hidden, cell=cell)
         new = self._gate("c", x, hidden, "tanh")
         cell = _plus(step, _times(step, i, new), _times(step, f, cell))
+        o = o or self._gate("o", x, hidden, cell=cell)
         return _times(step, o, apply_function(step, cell, Function("tanh"))), cell
+
+    def rnn(self, x, state):
+        return (self._gate("h", x, *state, self.function),)
 
 
 _OF_BOTH = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "layout")
@@ -110,8 +122,28 @@ _OF_BOTH = ("activation_alpha", "activation_beta", "activations", "clip", "direc
 
 @operator("GRU", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "linear_before_reset"))
 @operator("LSTM", group=LINEAR, on_constants=False, joins=True, attributes=(*_OF_BOTH, "input_forget"))
+@operator("RNN", group=LINEAR, on_constants=False, joins=True, attributes=_OF_BOTH)
 def recurrent(step, tensor):
-    """Handles recurrent layers. Returns `[Y, Y_h]` for a GRU and `[Y, Y_h, Y_c]` for an LSTM."""
+    """Handles recurrent layers. Returns `[Y, Y_h]`, and `[Y, Y_h, Y_c]` for an LSTM."""
+    if not step.attributes.get("layout", 0):
+        return _unrolled(step)
+    arguments = [_swapped(value) if place in (0, 5, 6) else value for place, value in enumerate(step.arguments)]
+    attributes = {name: value for name, value in step.attributes.items() if name != "layout"}
+    sequence, *states = _unrolled(replace(step, arguments=arguments, attributes=attributes))
+    order = sequence.sample.transpose(2, 0, 1, 3)
+    return [sequence.permuted(order, None if sequence.batch is None else 0), *map(_swapped, states)]
+
+
+def _swapped(value):
+    """Exchanges the first two axes."""
+    if not isinstance(value, SymbolicTensor):
+        return value if value is None or value.ndim < 2 else value.swapaxes(0, 1)
+    if len(value.dims) < 2:
+        return value
+    return value.permuted(value.sample.swapaxes(0, 1), {0: 1, 1: 0}.get(value.batch, value.batch))
+
+
+def _unrolled(step):
     x, weights, again = (step.argument(place) for place in range(3))
     directions = _check(step, x, weights, again)
     states = 2 if step.operator == "LSTM" else 1
@@ -124,7 +156,7 @@ def recurrent(step, tensor):
         state = tuple(_state(step, 5 + place, number, x, hidden, len(directions)) for place in range(states))
         results = []
         for one in steps[::way]:
-            state = (layer.lstm if states == 2 else layer.gru)(one, state)
+            state = getattr(layer, step.operator.lower())(one, state)
             results.append(state[0])
         made.append(results[::way])
         ends.append(state)
@@ -141,7 +173,7 @@ def _check(step, x, weights, again):
     """Raises an error if the layer is not supported. Returns the directions as a tuple: 1 is forward, -1 is reverse. `weights`
     are the weights W of the input, `again` the weights R of the state."""
     attributes = step.attributes
-    for name in ("clip", "input_forget", "layout", "activation_alpha", "activation_beta"):
+    for name in ("clip", "input_forget", "activation_alpha", "activation_beta"):
         if attributes.get(name):
             _refuse(step, f"its {name} of {printable(attributes[name], 40)} is not supported; leave it out")
     direction = attributes.get("direction", b"forward")
@@ -149,13 +181,12 @@ def _check(step, x, weights, again):
     if directions is None:
         _refuse(step, f"its direction {printable(direction, 40)} is not forward, reverse or bidirectional")
     usual = _ACTIVATIONS[step.operator] * len(directions)
-    given = tuple(one.decode("utf-8", "replace").lower() for one in attributes.get("activations", ()))
-    if given not in ((), usual):
-        _refuse(step, f"its activations {printable(', '.join(given), 80)} are not supported, only {', '.join(usual)}")
-    if step.argument(7) is not None:
-        _refuse(step, "its peepholes P are not supported; leave them out")
+    given, is_rnn = _activations(step), step.operator == "RNN"
+    if not (len(given) == len(usual) and {*given} <= {*_OF_RNN} if is_rnn and given else given in ((), usual)):
+        known = " or ".join(_OF_RNN) if is_rnn else ", ".join(usual)
+        _refuse(step, f"its activations {printable(', '.join(given), 80)} are not supported, only {known}")
     if not isinstance(x, SymbolicTensor) or any(
-        isinstance(value, SymbolicTensor) for value in (weights, again, step.argument(3))
+        isinstance(value, SymbolicTensor) for value in (weights, again, step.argument(3), step.argument(7))
     ):
         _refuse(step, "its weights must be constant, and its input X a tensor")
     if x.batch not in (1, None) or x.batch == 1 and x.dims[1] != 1:
@@ -169,10 +200,14 @@ def _check(step, x, weights, again):
     return directions
 
 
+def _activations(step):
+    return tuple(one.decode("utf-8", "replace").lower() for one in step.attributes.get("activations", ()))
+
+
 def _check_shapes(step, x, weights, again, directions):
     gates = len(_GATES[step.operator])
     rows = weights.shape[1] if weights.ndim == 3 else 0
-    hidden, bias = rows // gates, step.argument(3)
+    hidden, bias, peepholes = rows // gates, step.argument(3), step.argument(7)
     fits = (
         len(x.dims) == 3
         and rows
@@ -180,17 +215,18 @@ def _check_shapes(step, x, weights, again, directions):
         and again.shape == (directions, gates * hidden, hidden)
         and step.attributes.get("hidden_size", hidden) == hidden
         and (bias is None or bias.shape == (directions, 2 * gates * hidden))
+        and (peepholes is None or peepholes.shape == (directions, 3 * hidden))
     )
     if not fits:
-        shapes = ", ".join(show(one.shape) for one in (weights, again, bias) if one is not None)
+        shapes = ", ".join(show(one.shape) for one in (weights, again, bias, peepholes) if one is not None)
         _refuse(step, f"X of {show(x)}, weights and bias of {shapes}, and its hidden_size do not fit")
 
 
 def _layer(step, number, hidden):
     """Returns the :class:`_Layer` of direction number `number`. `hidden` is the size of the state."""
-    gates, bias = _GATES[step.operator], step.argument(3)
+    gates, bias, peepholes = _GATES[step.operator], step.argument(3), step.argument(7)
 
-    def cut(array, first=0):
+    def cut(array, first=0, gates=gates):
         return {
             gate: array[(first + place) * hidden : (first + place + 1) * hidden].T.astype(np.float64)
             for place, gate in enumerate(gates)
@@ -198,7 +234,9 @@ def _layer(step, number, hidden):
 
     bias = np.zeros(2 * len(gates) * hidden) if bias is None else bias[number]
     before, after = cut(bias), cut(bias, len(gates))
-    return _Layer(step, cut(step.arguments[1][number]), cut(step.arguments[2][number]), before, after)
+    peepholes = {} if peepholes is None else cut(peepholes[number], gates="iof")
+    function = (_activations(step) or ("tanh",) * (number + 1))[number]
+    return _Layer(step, cut(step.arguments[1][number]), cut(step.arguments[2][number]), before, after, peepholes, function)
 
 
 def _state(step, place, number, x, hidden, directions):

@@ -80,6 +80,14 @@ def _wide():
     return _graph((2, 2, 41), [GivenStage("a", "y", (GivenTerm("x", _weights(1, 1, 2, 3)),), (2, 41), pool=pool)])
 
 
+def _large():
+    stages = [
+        GivenStage("s", "s", (GivenTerm("x", _weights(19, 9, 1, 8), dilation=(1, 2), padding=(0, 1), groups=8),)),
+        GivenStage("b", "y", (GivenTerm("s", _weights(1, 1, 8, 3)),)),
+    ]
+    return _graph((8, 18, 16), stages)
+
+
 def _stages(graph):
     return {stage.name: stage for stage in graph.stages}
 
@@ -92,6 +100,11 @@ def _parts_of_lines(graph):
     parts = {(*stage.origin, *stage.result_size) for stage in graph.stages}
     fit = all(stage.size[0] * stage.size[1] <= CORE.accumulator_depth for stage in graph.stages)
     return fit and sum(height * width for *_, height, width in parts) == 2 * 20 and len(parts) == len(graph.stages) > 2
+
+
+def _lines_of_a_kernel(graph):
+    terms = graph.stages[0].terms
+    return len(terms) > 2 and sum(term.kernel[0] for term in terms) == 19 and {term.padding[1] for term in terms} == {1}
 
 
 def _by_position(graph):
@@ -127,6 +140,7 @@ def _positions_as_channels(graph):
 CASES = {
     "crop": (_unread, _only_what_is_read),
     "split-large": (_wide, _parts_of_lines),
+    "split-kernels": (_large, _lines_of_a_kernel),
     "split-bias-rows": (_biased, _by_position),
     "split-pooling": (_pooled, _rows_then_columns),
     "widen-factors": (_scaled, _factor_in_all_lanes),

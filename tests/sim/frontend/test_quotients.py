@@ -111,8 +111,18 @@ def test_square_roots(rng, tmp_path):
         np.testing.assert_allclose(got[np.isfinite(want)], want[np.isfinite(want)], rtol=2.0**-7.5)
         assert len(load_network(path).stages) == 2  # Relu, and one look-up
     b = Builder(["n", 1])
+    b("Neg")
     b("Sqrt", name="odd")
     refused(b.save(tmp_path), "operator Sqrt, node 'odd'", "not part of a function")
+
+
+def test_square_root_of_an_input(rng, tmp_path):
+    """Rounding keeps the sign of an input, so that its root is NaN exactly where ONNX' is."""
+    b = Builder(["n", 6])
+    b("Sqrt")
+    path, x = b.save(tmp_path), (rng.normal(size=(40, 6)) * 10.0 ** rng.integers(-20, 20, (40, 6))).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(tpu.load(path).predict(x), np.sqrt(x), rtol=2.0**-7)
 
 
 _BEFORE = [("Clip", np.float32(0.25), np.float32(4)), ("Max", np.float32(1e-6)), ("Pad", np.array([0, 1, 0, 2]))]

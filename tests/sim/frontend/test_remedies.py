@@ -206,17 +206,6 @@ REMEDIES = {
     "Sqrt": (chain(VECTOR, DENSE, ("Sqrt",)), "add a Clip before it", chain(VECTOR, DENSE, ("Clip", number(0)), ("Sqrt",))),
     "Log": (chain(VECTOR, DENSE, ("Log",)), "cut the model before it", chain(VECTOR, DENSE)),
     "operator": (chain(VECTOR, DENSE, ("Round",)), "or cut the model before it", chain(VECTOR, DENSE)),
-    "axes": (
-        chain(("n", 2, 2, 2, 2, 2), ("Transpose", {"perm": [0, 2, 4, 1, 3, 5]}), ("Slice", *map(sizes, (0, 1, 2))), ("Sigmoid",)),
-        "join axes by a Reshape before it",
-        chain(
-            ("n", 2, 2, 2, 2, 2),
-            ("Transpose", {"perm": [0, 2, 4, 1, 3, 5]}),
-            ("Slice", *map(sizes, (0, 1, 2))),
-            ("Reshape", sizes(0, 2, 4, 2)),
-            ("Sigmoid",),
-        ),
-    ),
     "LogSoftmax": (
         chain(VECTOR, DENSE, ("LogSoftmax",), ("Relu",)),
         "let the model end with it",

@@ -34,6 +34,8 @@ BETWEEN = {
     "softplus": (0.7, 0.7, 3, 14),
     "softsign": (1.6, 0.7, 0.7, 1.1),
     "exp": (1.1, 0.7, 3, 14),
+    "sinh": (0.7, 0.7, 3, 14),
+    "cosh": (0.7, 0.7, 3, 14),
 }
 
 
@@ -118,6 +120,11 @@ def test_by_hand():
         (Function("mish"), 1, 0.8650983883),
         (Function("hard_swish"), 1, 0.6666666667),
         (Function("softsign"), 1, 0.5),
+        (Function("atan"), 1, 0.7853981634),
+        (Function("atan"), -math.inf, -1.5707963268),
+        (Function("sinh"), -2, -3.6268604078),
+        (Function("cosh"), -2, 3.7621956911),
+        (Function("cosh"), 0, 1),
         (Function("selu"), 1, 1.0507009873554805),
         (Function("root"), 2.0**-126, 2.0**-63),
         (Function("root"), 2.0**127, 2.0**63.5),

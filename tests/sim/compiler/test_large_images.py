@@ -1,0 +1,25 @@
+"""Tests of images that are larger than the unified buffer: averages, and one position that is repeated at each pixel."""
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+from onnx_models import Builder, close, reference, weights
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.parametrize("channels, height, width", [(8, 17, 13), (24, 7, 6), (3, 70, 9)])
+def test_gate_of_a_large_image(rng, tmp_path, channels, height, width):
+    """The gate of squeeze and excitation: means over more pixels than the unified buffer has rows, or of many channels whose
+    images do not fit together, and a factor with a row for each pixel. No program was found for any of these."""
+    b = Builder(["n", channels, height, width])
+    image = b("Relu")
+    b("GlobalAveragePool")
+    b("Conv", weights(rng, channels, channels, 1, 1))
+    b.node("Mul", [image, b("HardSigmoid")])
+    path, x = b.save(tmp_path), rng.normal(size=(2, channels, height, width)).astype(np.float32)
+    model = tpu.load(path, effort="fast")
+    run = model.run(x, on="model", core=tpu.Config(n=4, unified_buffer_depth=256, accumulator_depth=64))
+    assert run.check().result.mismatched_bits == 0
+    close(run.output, reference(path, x))
