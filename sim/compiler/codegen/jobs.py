@@ -273,10 +273,10 @@ class SumCode:
         """Adds channels times factors. If possible, the rows of the source are loaded as weight tiles, which do not pass the
         port of the unified buffer."""
         emitter, source, weights, n = self.emitter, product.source, product.weights, self.n
-        resident = emitter.resident(weights.name)
-        by_rows = self.started or self.sums.start_rows in ("zeros", "one")
+        by_rows = emitter.config.attention and self.rows % n == 0 and (self.started or self.sums.start_rows in ("zeros", "one"))
         near = all(key_of(source, self.column + c, self.row, self.rows) in emitter.kept for c in range(self.columns))
-        if resident is not None and by_rows and self.rows % n == 0 and not near and emitter.config.attention:
+        resident = emitter.resident(weights.name) if by_rows and not near else None
+        if resident is not None:
             for c in range(self.columns):
                 vector = emitter.offset(source, self.column + c, self.row)
                 emitter.bring([Tile(source.region, vector + k * n, 1) for k in range(self.rows // n)])

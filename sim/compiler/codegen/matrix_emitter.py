@@ -55,8 +55,6 @@ class MatrixEmitter(Emitter):
                 row = sample * geometry.period + geometry.positions
                 vector, rows = self.offset(matrix, tile, row), geometry.period - geometry.positions
                 self.transfer(Opcode.STORE, matrix.region, vector, rows, buffer=first)
-        if self.constants.lowered.step.state:
-            assert self.zeros == 0
         zeros = [(0, self.memories.zero_rows)] if self.constants.needs_zeros else []
         upper = [(self.memories.upper.base, self.memories.upper.size)] if self.constants.has_upper_rows else []
         for base, size in (*zeros, *upper):
