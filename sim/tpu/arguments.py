@@ -9,7 +9,7 @@ from ..data.errors import DataError
 from ..data.printable import printable
 from ..trainer.errors import ArgumentError
 
-__all__ = ["also_named", "as_array", "check_name", "framework_of", "needs_conversion", "shown"]
+__all__ = ["also_named", "as_array", "check_name", "check_whole", "framework_of", "needs_conversion", "shown"]
 
 _LONGEST = 80
 _CONVERSIONS = {
@@ -51,6 +51,13 @@ def check_name(argument, given, names, objects=""):
     near = get_close_matches(given.lower(), names, 1) if isinstance(given, str) else []
     meant = f"; did you mean {near[0]!r}?" if near else ""
     raise ArgumentError(f"`{argument}` must be one of {', '.join(names)}{objects}, not {shown(given)}{meant}")
+
+
+def check_whole(name, value, least=1):
+    """Returns an integer argument. Raises ArgumentError if it is not an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ArgumentError(f"`{name}` must be an integer of at least {least}, not {shown(value)}")
+    return int(value)
 
 
 def framework_of(value):

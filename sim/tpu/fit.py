@@ -19,7 +19,7 @@ from ..trainer.loop import TrainingRun
 from ..trainer.new_training import make_plan, step_comparison, trainable_network
 from ..trainer.plan import numbers_of
 from ..trainer.resuming import checkpoint_in, restore
-from .arguments import check_name, shown
+from .arguments import check_name, check_whole, shown
 from .callbacks import Callbacks
 from .cores import config_of, training_preset
 from .evaluation import Metrics, parse_loss
@@ -100,7 +100,7 @@ def _check(given):
     for name, kind, least in [*numbers_of(given), ("validation_split", float, 0)]:
         value = getattr(given, name)
         if kind is int:
-            _whole(name, value, least)
+            check_whole(name, value, least)
         elif isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise ArgumentError(f"`{name}` must be a number, not {shown(value)}")
 
@@ -141,13 +141,6 @@ def _optimizer(given):
     return _OPTIMIZERS[given]
 
 
-def _whole(name, value, least=1):
-    """Returns an integer argument. Raises ArgumentError if it is not an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ArgumentError(f"`{name}` must be an integer of at least {least}, not {shown(value)}")
-    return int(value)
-
-
 def _compared(training, given, check):
     """Returns the program and the comparison of :func:`.step_comparison` for the arguments of `fit`, or None without steps to
     compare."""
@@ -156,7 +149,7 @@ def _compared(training, given, check):
     on = given.on
     check_name("on", on.name if isinstance(on, Simulator) else on, _STEP_SIMULATORS, ", or a Simulator of such a name")
     place = Simulator(on) if isinstance(on, str) else on
-    most = None if given.check_steps == "all" else _whole("check_steps", given.check_steps)
+    most = None if given.check_steps == "all" else check_whole("check_steps", given.check_steps)
     config = config_of(given.core, training_preset(training.network))
     config = replace(config, training=True, ring=config.ring or training.plan.cores > 1)
     return step_comparison(training, config, place.name, most, place.memory, place.cells, check)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from ..trainer.plan import Hyperparameters, argument
-from .arguments import check_name
+from .arguments import check_name, check_whole
 
 __all__ = ["FitArguments"]
 
@@ -17,6 +17,12 @@ class FitArguments(Hyperparameters):
     )
     validation_data: object = argument(
         None, "(x, y), iterable of batches (x, y), or None", "Samples and labels on which each epoch is evaluated."
+    )
+    steps_per_epoch: int | None = argument(
+        None,
+        "int or None",
+        "For an iterable of batches: steps of an epoch. Default: a pass, which is counted first. An iterator needs it, or "
+        "`steps`, to be read as it is trained on; without, all its samples are kept in memory.",
     )
     loss: str = argument(
         "cross_entropy",
@@ -70,4 +76,7 @@ class FitArguments(Hyperparameters):
         """Returns the arguments in a dict. Raises ArgumentError for a name that is no argument."""
         for name in given:
             check_name("fit's arguments", name, [one.name for one in fields(cls)])
-        return cls(**given)
+        found = cls(**given)
+        if found.steps_per_epoch is not None:
+            check_whole("steps_per_epoch", found.steps_per_epoch)
+        return found

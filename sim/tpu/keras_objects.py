@@ -198,7 +198,7 @@ class EpochCallbacks:
     ----------
     callbacks : list of keras.callbacks.Callback
     source : Source or None
-        The Keras model. Its weights are those of the epoch when the callbacks are called.
+        The Keras model, with the epoch's weights when the callbacks are called.
     epochs : int or None
     """
 

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from itertools import islice
 
 import numpy as np
 
@@ -116,6 +117,8 @@ class _Trainer:
             x, y, sample_weight, validation_data = _split(x, y, sample_weight, validation_split)
         if isinstance(validation_data, (tuple, list)):
             validation_data = _named(self._net, validation_data[0]), *validation_data[1:]
+        elif validation_steps is not None and validation_data is not None:
+            validation_data = iter(list(islice(validation_data, validation_steps)))
         if validation_data is None:
             given["metrics"] = ()
         lines = [print] if verbose in (1, 2, "auto") else []
@@ -123,14 +126,14 @@ class _Trainer:
         done = model.fit(
             _named(self._net, x),
             y,
-            batch_size=batch_size or 32,
             epochs=epochs,
             cores=self._strategy.cores,
             callbacks=[*(callbacks or []), *lines],
             validation_data=validation_data,
             class_weight=class_weight,
             sample_weight=sample_weight,
-            **_steps(steps_per_epoch, validation_steps),
+            steps_per_epoch=steps_per_epoch,
+            **({} if batch_size is None and y is None else {"batch_size": batch_size or 32}),
             **given | (self._strategy.settings or {}),
         )
         self._keep()
@@ -147,7 +150,6 @@ class _Trainer:
         _check_others(others)
         given, metrics = self._compiled()
         model = self._current()
-        x, y = _arrays(x, y)
         facts = {name: given[name] for name in ("loss", "loss_weights", "metrics") if name in given}
         found = model.evaluate(_named(self._net, x), y, batch_size=batch_size, **facts)
         self._keep()
@@ -185,14 +187,6 @@ def _check_others(others):
         raise ArgumentError(f"`{name}` is not supported in a strategy's scope; {remedy}")
 
 
-def _steps(steps_per_epoch, validation_steps):
-    given = {"steps_per_epoch": steps_per_epoch, "validation_steps": validation_steps}
-    for name, value in given.items():
-        if value is not None:
-            raise ArgumentError(f"`{name}` is not supported in a strategy's scope; give a dataset of this length")
-    return {}
-
-
 def _split(x, y, weights, share):
     """Returns the first part of the samples, and the last `share` of them as validation data, as Keras does."""
     every = [x] if not isinstance(x, (list, tuple, dict)) else list(x.values()) if isinstance(x, dict) else x
@@ -205,13 +199,6 @@ def _split(x, y, weights, share):
 
     held = part(x, slice(first, None)), part(y, slice(first, None))
     return part(x, slice(first)), part(y, slice(first)), None if weights is None else weights[:first], held
-
-
-def _arrays(x, y):
-    """Returns the samples and labels of arguments of `evaluate`, which may be batches."""
-    from .training_data import gathered
-
-    return (x, y) if y is not None else gathered(x)[:2]
 
 
 def _named(net, x):

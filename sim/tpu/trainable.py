@@ -3,18 +3,20 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import onnx
 
 from ..data.whole_files import write_file
 from ..frontend.inputs import with_inputs_apart
+from ..trainer.errors import ArgumentError
 from ..trainer.plan import takes
 from .arguments import also_named
+from .batches import Batches, gathered
 from .evaluation import evaluation
 from .fit_arguments import FitArguments
 from .inputs_outputs import samples_of
 from .keras_objects import with_keras_objects
 from .temporary_file import TemporaryFile
-from .training_data import gathered
 
 __all__ = ["TrainableModel"]
 
@@ -23,6 +25,8 @@ _MEASURED = 256  # samples for the statistics of normalizations
 
 def _some(network, x):
     """Returns the values of at most `_MEASURED` of the samples, evenly spaced."""
+    if isinstance(x, np.ndarray) and x.ndim > 1:
+        return samples_of(network, x[:: -(-len(x) // _MEASURED)]).rows  # an array in a file stays there
     rows = samples_of(network, x).rows
     return rows[:: -(-len(rows) // _MEASURED)]
 
@@ -43,8 +47,10 @@ class TrainableModel:
         x : array
             Samples, as in :meth:`sim.tpu.model.Model.run`. Images (count, 28, 28) fit a model of (1, 28, 28) or of 784 numbers.
             Values are not scaled: give images as the model expects them, such as `images / 255`. For uint8 there is a warning.
-            Without `y`, an iterable of batches (x, y) or (x, y, sample_weight), such as a DataLoader of PyTorch or a
-            tf.data.Dataset. It is read once, so augmented samples are the same in each epoch, and `batch_size` is the argument.
+            An array in a file, np.memmap, stays there. Without `y`, an iterable of batches (x, y) or (x, y, sample_weight),
+            such as a DataLoader of PyTorch, a tf.data.Dataset or a generator. Each epoch reads it anew, in its order, and the
+            size of its first batch is the default of `batch_size`. A list of batches, and an iterator without `steps_per_epoch`,
+            is read once instead, and is trained on as an array.
         y : array or None
             Class numbers, (count,) or (count, 1), or one-hot rows, (count, classes). For a model of several positions, such as
             tokens or pixels: class numbers (count, positions) or (count, height, width), where -100 does not count. Also shares
@@ -82,15 +88,23 @@ class TrainableModel:
 
         source, given = self._source, FitArguments.of(arguments)
         if y is None:
-            x, y, factors = gathered(x)
-            given = given if factors is None else replace(given, sample_weight=factors)
+            x = Batches(x, given.steps_per_epoch, given.steps)
+            first = x.first[0]
+            given = given if "batch_size" in arguments else replace(given, batch_size=x.size)
+            if x.is_whole:
+                x, y, factors = gathered(x)
+                given = given if factors is None else replace(given, sample_weight=factors)
+        elif given.steps_per_epoch is not None:
+            raise ArgumentError("`steps_per_epoch` is for an iterable of batches; an epoch of arrays has all of their samples")
+        else:
+            first = x
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
         network, restore = self.network, lambda: None
         started = None
         if source and source.has_norms:
             source.check()
-            restore = source.prepare(rows := _some(network, x))
+            restore = source.prepare(rows := _some(network, first))
             started = source.model
         if len(network.origin.inputs) > 1:
             started = with_inputs_apart(started or onnx.load(network.origin.path))
@@ -113,14 +127,14 @@ class TrainableModel:
         return history
 
     @also_named("batch", "batch_size")
-    def evaluate(self, x, y, on="golden", *, loss="cross_entropy", metrics=(), loss_weights=None, core=None, batch=None):
+    def evaluate(self, x, y=None, on="golden", *, loss="cross_entropy", metrics=(), loss_weights=None, core=None, batch=None):
         """Computes the loss and the accuracy on labelled samples. Returns `{"loss": float, "accuracy": float}`, and an entry for
         each metric; with several outputs, of the loss and the accuracy of each. Losses of numbers have no accuracy.
 
         Parameters
         ----------
         y : array
-            Labels as for :meth:`fit`.
+            Labels as for :meth:`fit`. None: `x` is an iterable of batches.
         loss : str
             As for :meth:`fit`.
         metrics : name, function, or list of both
@@ -136,6 +150,8 @@ class TrainableModel:
         >>> model.evaluate(x, model.predict(x).argmax(axis=1))["accuracy"]
         1.0
         """
+        if y is None:
+            x, y, _ = gathered(x)
         return evaluation(self.run(x, on, core=core, batch=batch).check(), y, loss, metrics, loss_weights)
 
     def score(self, x, y):

@@ -14,11 +14,12 @@ from ..ir.losses import JointLoss, Loss
 from ..trainer.errors import ArgumentError
 from ..trainer.order import held_out
 from ..trainer.samples import LabelledSamples
+from ..trainer.stream import Stream
 from .arguments import as_array, shown
-from .exports import shapes_of
+from .batches import Batches, gathered
 from .inputs_outputs import samples_of
 
-__all__ = ["gathered", "joint_labels", "labels_of", "shares_of", "training_sets"]
+__all__ = ["joint_labels", "labels_of", "shares_of", "training_sets"]
 
 
 def labels_of(network, y, count, loss, name="y"):
@@ -61,34 +62,36 @@ def _labelled(network, x, y, loss, name):
             UserWarning,
             stacklevel=5,
         )
-    rows = samples_of(network, x).rows
+    rows = _FileRows(network, x) if isinstance(x, np.memmap) else _rows(network, x)
     if isinstance(loss, JointLoss):
-        return LabelledSamples(rows if network.feeds else round_bfloat16(rows), joint_labels(loss, y, len(rows), name))
+        return LabelledSamples(rows, joint_labels(loss, y, len(rows), name))
     shares = shares_of(network, y, len(rows), loss)
     labels = labels_of(network, y if shares is None else shares.argmax(-1), len(rows), loss, name)
     shares = None if shares is None else Positions(network).flat(round_bfloat16(shares))
-    return LabelledSamples(rows if network.feeds else round_bfloat16(rows), labels, shares)
+    return LabelledSamples(rows, labels, shares)
 
 
-def gathered(batches, name="x"):
-    """Returns `(x, y, factors or None)` of an iterable of batches `(x, y)` or `(x, y, factors)`, such as a DataLoader of PyTorch.
-    It is read once. `name` stands for it in messages. Raises DataError, or ArgumentError if it is no iterable of batches."""
-    if isinstance(batches, np.ndarray) or hasattr(batches, "shape") or not hasattr(batches, "__iter__"):
-        raise ArgumentError(f"`{name}` without `y` must be an iterable of batches (x, y) or (x, y, factors); give labels in `y`")
-    parts = []
-    for number, batch in enumerate(batches):
-        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3) or parts and len(batch) != len(parts[0]):
-            raise DataError(f"{name}: batch {number} must be a tuple (x, y), or (x, y, factors) as all others")
-        parts.append([np.asarray(as_array(one)) for one in batch])
-        if len({len(one) if one.ndim else 0 for one in parts[-1]}) > 1:
-            raise DataError(f"{name}: batch {number} has arrays of shapes {shapes_of(parts[-1])}, not of one number of samples")
-    if not parts:
-        raise DataError(f"{name}: has no batches; an iterator can be read once only")
-    try:
-        arrays = [np.concatenate(one) for one in zip(*parts)]
-    except ValueError:
-        raise DataError(f"{name}: has batches of samples of different shapes") from None
-    return (*arrays, None)[:3]
+def _rows(network, x):
+    rows = samples_of(network, x).rows
+    return rows if network.feeds else round_bfloat16(rows)
+
+
+class _FileRows:
+    """Samples of an array in a file, which are read and converted when they become an array."""
+
+    def __init__(self, network, array, numbers=None):
+        self._network, self._array = network, array
+        self._numbers = np.arange(len(array)) if numbers is None else numbers
+        self.shape = (len(self._numbers), network.sample_size)
+
+    def __len__(self):
+        return len(self._numbers)
+
+    def __getitem__(self, which):
+        return _FileRows(self._network, self._array, self._numbers[which])
+
+    def __array__(self, dtype=None, copy=None):
+        return _rows(self._network, np.asarray(self._array[self._numbers]))
 
 
 def shares_of(network, y, count, loss):
@@ -160,11 +163,32 @@ def _of_classes(given, samples, classes):
     return factors[np.rint(np.maximum(labels, 0).astype(np.float32)).astype(np.int64)]
 
 
+def _stream(network, batches, loss, given):
+    """Returns the :class:`.Stream` of batches."""
+    if given.validation_split:
+        raise ArgumentError("`validation_split` does not apply to a stream of batches; give `validation_data`")
+    if given.sample_weight is not None:
+        raise ArgumentError("`sample_weight` does not apply to a stream; give the factors as a third part of each batch")
+    has_factors = batches.first[2] is not None or given.class_weight is not None
+
+    def convert(batch):
+        x, y, factors = batches.parts(batch)
+        return _weighted(network, _labelled(network, x, y, loss, "y"), loss, replace(given, sample_weight=factors))
+
+    first = convert(batches.first if batches.first[2] is not None else batches.first[:2])
+    is_counted = has_factors or loss.is_of_classes and first.labels.ndim > 1
+    size = given.batch_size
+    return Stream(batches.data, convert, size, batches.steps(size), is_counted, first.is_plain)
+
+
 def training_sets(network, x, y, loss, given):
     """Returns `(training set, validation set or None)`, for the :class:`.FitArguments` `given`. Raises DataError or
     ArgumentError."""
     split, data = given.validation_split, given.validation_data
-    samples = _weighted(network, _labelled(network, x, y, loss, "y"), loss, given)
+    if isinstance(x, Batches):
+        samples = _stream(network, x, loss, given)
+    else:
+        samples = _weighted(network, _labelled(network, x, y, loss, "y"), loss, given)
     if data is not None:
         if split:
             raise ArgumentError("`validation_split` and `validation_data` exclude each other; give one")

@@ -17,6 +17,7 @@ from ..ir.losses import losses_of
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score
+from .stream import Stream
 
 _MEASURED = 500  # samples per forward pass of an evaluation
 
@@ -101,7 +102,7 @@ class Training:
     ----------
     network : sim.ir.graph.Graph
     plan : Plan
-    samples : LabelledSamples
+    samples : LabelledSamples or Stream
         Training set.
     measured : LabelledSamples or None
         Validation or test set, on which the network is evaluated after each epoch.
@@ -154,13 +155,16 @@ class Training:
     def next_batch(self):
         """Returns the :class:`Batch` for the next step."""
         epoch, number = self.position.epoch, self.position.number
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
-        chosen = self.samples.chosen(self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size])
+        chosen = self.samples.batch(epoch, number) if isinstance(self.samples, Stream) else self._chosen(epoch, number)
         targets, counted = self.objective.targets(chosen.labels, chosen.shares, chosen.factors)
         masks = self.plan.dropout.masks(self.network, self.step_number, self.plan.batch_size)
-        x = core_input(self.network, chosen.rows)
+        x = core_input(self.network, np.asarray(chosen.rows))
         return Batch(epoch, number, x, chosen.labels, targets, counted, self.rate(self.step_number), masks)
+
+    def _chosen(self, epoch, number):
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, epoch_order(self.plan.seed, epoch, len(self.samples))
+        return self.samples.chosen(self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size])
 
     def step(self, batch):
         """Computes a step on a batch from :meth:`next_batch`. After an epoch, or `evaluate_every` steps, and after the last
@@ -227,7 +231,7 @@ class Training:
 
     def results(self, graph, samples):
         """Returns the results of a network for samples, float32 (count, output size), with the golden model."""
-        parts = [samples.rows[first : first + _MEASURED] for first in range(0, len(samples), _MEASURED)]
+        parts = (np.asarray(samples.rows[first : first + _MEASURED]) for first in range(0, len(samples), _MEASURED))
         return np.concatenate([run_graph(graph, part, sums=self.sums) for part in parts])
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from ..data.checkpoints import Checkpoint
 from ..golden.training import TrainingState
 from .golden_training import Best, EpochFigures, check_finite
+from .stream import Stream
 
 __all__ = ["FILE", "checkpoint_in", "facts_of", "save", "restore"]
 
@@ -82,6 +83,8 @@ def save(training, checkpoints):
         "history": [asdict(figures) for figures in position.history],
         "best": None,
     }
+    if isinstance(training.samples, Stream):
+        progress["stream"] = training.samples.position()
     if best := position.best:
         progress["best"] = [best.epoch, best.loss]
         tensors |= {f"best/{name}": master for name, master in zip(training.network.parameters, best.masters)}
@@ -118,6 +121,10 @@ def restore(training, checkpoints):
         raise checkpoints.damaged()
     for name, values in zip(_FIGURES, figures):
         getattr(training, name)[:done] = values
+    if isinstance(training.samples, Stream):
+        if not isinstance(progress.get("stream"), dict) or progress["stream"].keys() != {"read", "state", "skipped"}:
+            raise checkpoints.damaged()
+        training.samples.restore(progress["epoch"], progress["number"], progress["stream"])
     training.position = replace(
         position,
         state=state,

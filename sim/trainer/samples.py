@@ -14,13 +14,15 @@ from ..ir.losses import JointLoss
 
 __all__ = ["LabelledSamples", "Objective", "Score", "windows_of_text"]
 
+_HASHED = 4096  # samples that a digest reads at a time
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledSamples:
     """Samples and their classes, or the numbers that a network should compute."""
 
     #: Bfloat16 or float32 (count, values of a sample). float32 for models whose inputs are row numbers of tables.
-    rows: np.ndarray
+    rows: np.ndarray  # or an object that becomes a part of such an array by an index and `np.asarray`
     #: Int64 (count,) or (count, positions); bfloat16 (count, output size). Class numbers, counted from 0; `PADDING` does not
     #: count. Wanted numbers for losses that are not of classes.
     labels: np.ndarray
@@ -63,7 +65,8 @@ class LabelledSamples:
         """Returns a digest of samples and labels, which depends on their order."""
         digest = hashlib.sha256(str(self.rows.shape).encode())
         for array in (one for one in (self.rows, self.labels, self.shares, self.factors) if one is not None):
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+            for first in range(0, len(array), _HASHED):  # an array in a file is not read as a whole
+                digest.update(np.ascontiguousarray(array[first : first + _HASHED]).view(np.uint8).data)
         return digest.hexdigest()[:32]
 
 

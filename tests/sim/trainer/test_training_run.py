@@ -114,12 +114,17 @@ def test_early_stopping(rng, monkeypatch):
     training = new_training(rng, validation=20, epochs=9, patience=2)
     wanted, states = iter([0.5, 0.3, 0.4, 0.3, 0.2]), []
 
-    def scored(graph, samples):
+    def results(graph, samples):
         states.append(bits_of_graph(graph))
-        return replace(original(graph, samples), loss=next(wanted))
+        return original(graph, samples)
 
-    original = training._score
-    monkeypatch.setattr(training, "_score", scored)
+    def score(results, labels):
+        found = scored(results, labels)
+        return replace(found, loss=next(wanted)) if len(labels) == 20 else found
+
+    original, scored = training.results, training.objective.score
+    monkeypatch.setattr(training, "results", results)
+    monkeypatch.setattr(training.objective, "score", score)
     TrainingRun(training=training)()
     assert training.position.epoch == 4 and training.position.best.epoch == 2 and training.done
     assert bits_of_graph(training.learnt) == states[1] != states[3]
