@@ -6,6 +6,8 @@ column. A second node spreads the rows in the same way. With phases (:mod:`sim.f
 multiplies its weights instead; that is faster for few channels only.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...fusion.nodes import Linear, SumRegion
@@ -50,9 +52,11 @@ def _spread(step, source, blocks, axis):
     def along(number, other):
         return (number, other[1]) if axis == 0 else (other[0], number)
 
+    limited(step, source.shape[2], 1 if repeats else factor, len(blocks[0]))
     size, parts, pool = source.shape[:2], [], None
+    taps = [select(source, block) for block in (blocks[:1] if repeats else blocks)]  # their weights are shared
     for place, number in regions:
-        one = select(source, blocks[number], padding=along(-place, (0, 0)))
+        one = replace(taps[number], padding=along(-place, (0, 0)))
         parts.append(SumRegion((one,), along(1, size), along(place * factor + number, (0, 0))))
     if repeats:
         pool = Pool(along(factor, (1, 1)), along(factor, size), padding=along(factor - 1, (0, 0)))

@@ -1,5 +1,7 @@
 """Tests of tensors that are written out with a position for each pixel, against onnxruntime (`sim/frontend/index/fine.py`)."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,19 @@ def test_many_channels_are_written_out_by_themselves(rng, tmp_path):
     model = tpu.load(path)
     assert sum(model.network.macs) < 256 * 48 * 9 * 48
     assert model.compare(rng.random((2, 3, 16, 16), np.float32)).error is None
+
+
+def test_a_vector_in_many_columns_is_not_copied_by_weights(rng, tmp_path):
+    """A vector of 8,192 values in 128 columns took a matrix of weights for each column, 540 MB; now they are copied by strides."""
+    b = Builder([1, 2])
+    b("Gemm", integers(rng, 2, 8192))
+    b("Reshape", np.array([1, 64, 128]))
+    b("ReduceMin", axes=[2])
+    path, x = b.save(tmp_path), integers(rng, 1, 2)
+    tracemalloc.start()
+    try:
+        model = tpu.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(model.predict(x), reference(path, x))
