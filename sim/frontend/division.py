@@ -15,10 +15,11 @@ from onnx import helper, numpy_helper
 from ..data.printable import printable
 from ..ir.errors import ModelError
 from .branches import reads_of
+from .evaluation import refusal_of_operator
 from .index.values import FLOATS, INTEGERS, MOST_VALUES
 from .messages import inline, title
 from .multiplications import multiplications
-from .reader import read_model, refusal_of_operator
+from .reader import read_model
 from .registry import ONNX
 
 __all__ = ["IDLE", "Part", "divide", "nodes_model"]

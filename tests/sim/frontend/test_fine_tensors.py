@@ -111,7 +111,7 @@ def test_many_channels_are_written_out_by_themselves(rng, tmp_path):
 
 
 def test_a_vector_in_many_columns_is_not_copied_by_weights(rng, tmp_path):
-    """A vector of 8,192 values in 128 columns took a matrix of weights for each column, 540 MB; now they are copied by strides."""
+    """A vector of 8,192 values in 128 columns took a matrix of weights for each column, 540 MB; strides copy it."""
     b = Builder([1, 2])
     b("Gemm", integers(rng, 2, 8192))
     b("Reshape", np.array([1, 64, 128]))
