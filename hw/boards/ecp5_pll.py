@@ -82,7 +82,7 @@ def pll_instance(settings, *, clock_in, clock_out, locked, late=None):
     .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .OUTDIVIDER_MUXC("DIVC"), .OUTDIVIDER_MUXD("DIVD"),
     .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED")
   ) pll (
-    .CLKI({clock_in}), .CLKFB(feedback), .CLKOP(feedback), .CLKOS({clock_out}),{f" .CLKOS2({late})," if late else ""}
+    .CLKI({clock_in}), .CLKFB(feedback), .CLKOP(feedback), .CLKOS({clock_out}), .CLKOS2({late or ""}),
     .LOCK({locked}),
     .RST(1'b0), .STDBY(1'b0), .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b1), .PHASESTEP(1'b1), .PHASELOADREG(1'b1),
     .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0), .ENCLKOS(1'b0)

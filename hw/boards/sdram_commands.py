@@ -230,7 +230,7 @@ class SdramCommands(wiring.Component):
             m.d.sync += [streaming.eq(1), tag.eq(operation.tag)]
         with m.Elif(self._timers["until_read"][1]):
             m.d.sync += streaming.eq(0)
-        # The first word comes with `dq_i` PIN_CYCLES + the CAS latency after `reads`, one cycle of which has passed.
+        # The first word comes with `dq_i` PIN_CYCLES + the CAS latency after `reads`, and one cycle has passed.
         way = Cat(streaming, tag)
         for step in range(PIN_CYCLES - 1 + self.chip.cas_latency):
             before, way = way, Signal(len(way), name=f"way_{step}")

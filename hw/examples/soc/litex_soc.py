@@ -1,15 +1,14 @@
 """FuseSoC generator `litex_soc`: the SoC of `soc.sv` made by LiteX, same module, same ports, same address map.
 
-LiteX makes the interconnect, with its own registers at address 0. It is given the core's registers as a subordinate, and the
-core's AXI4 port as a manager: `add_tpu`, which serves any LiteX SoC on an AXI bus. Here the host is outside and the memory on
-pins, so that `bench.sv` fits.
+LiteX makes the interconnect, with its own registers at address 0. `add_tpu` of `litex_tpu.py` gives it the core's registers as a
+subordinate, and the core's AXI4 port as a manager. Here the host is outside and the memory on pins, so that `bench.sv` fits.
 """
 
 import sys
 import types
 from pathlib import Path
 
-if __name__ == "__main__":  # not when a user's design imports `add_tpu`
+if __name__ == "__main__":  # not when `litex_dram.py` imports this file
     sys.modules["amaranth_tpu"] = package = types.ModuleType("amaranth_tpu")
     package.__path__ = [str(Path(__file__).resolve().parents[3])]  # this checkout, installed or not
     del sys.path[0]  # this folder must not shadow modules of the standard library
@@ -19,9 +18,10 @@ try:
     from litex.soc.integration.soc import SoCRegion
     from litex.soc.integration.soc_core import SoCMini
     from litex.soc.interconnect.axi import AXIInterface, AXILiteInterface
-    from migen import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
+    from migen import ClockDomain, Module
 
     from amaranth_tpu.hw.config import Config, ConfigError
+    from amaranth_tpu.hw.examples.soc.litex_tpu import add_tpu, signals
 
     if __name__ == "__main__":
         from fusesoc.capi2.generator import Generator
@@ -34,39 +34,6 @@ except ModuleNotFoundError as error:
     )
 
 CORE_BASE, MEMORY_BASE, MEMORY_BYTES = 0x3000_0000, 0x4000_0000, 1 << 20
-
-
-def signals(bus):
-    """Yields `(name, signal, driven)` for the signals of all channels of a bus. Names are AXI's; `driven` is True if the manager
-    drives the signal."""
-    for channel in ("aw", "w", "b", "ar", "r"):
-        endpoint = getattr(bus, channel)
-        forward = channel in ("aw", "w", "ar")
-        names = [name for name, _ in endpoint.description.payload_layout + endpoint.description.param_layout]
-        lite = isinstance(bus, AXILiteInterface)
-        names += ["last"] if channel in ("w", "r") and not lite else []
-        for name in names:
-            if name in ("dest", "user", "region") or (channel, name) == ("w", "id") or lite and name == "prot":
-                continue  # AXI4 has none, or the core needs none
-            yield channel + name, getattr(endpoint, name), forward
-        yield channel + "valid", endpoint.valid, forward
-        yield channel + "ready", endpoint.ready, not forward
-
-
-def add_tpu(soc, config, base):
-    """Connects a core to the bus of a LiteX SoC, with its registers at address `base`. Returns the core's interrupt."""
-    registers = AXILiteInterface(data_width=32, address_width=32)
-    manager = AXIInterface(data_width=config.bus_width, address_width=config.address_width, id_width=1)
-    irq = Signal()
-    ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal(), "o_irq": irq}
-    for name, signal, forward in signals(registers):
-        ports[f"{'i' if forward else 'o'}_s_axil_{name}"] = signal[:9] if name.endswith("addr") else signal
-    for name, signal, forward in signals(manager):
-        ports[f"{'o' if forward else 'i'}_m_axi_{name}"] = signal
-    soc.specials += Instance("tpu", **ports)
-    soc.bus.add_slave("tpu", registers, SoCRegion(origin=base, size=512, cached=False))
-    soc.bus.add_master("tpu", manager)
-    return irq
 
 
 def pins(name, bus):
@@ -108,7 +75,7 @@ class Soc(SoCMini):
             ident_version=False,
         )
         self.submodules.crg = Clocks(platform)
-        self.comb += platform.request("irq").eq(add_tpu(self, config, CORE_BASE))
+        self.comb += platform.request("irq").eq(add_tpu(self, config, CORE_BASE).ev.irq)
         self.bus.add_master("host", host)
         self.bus.add_slave("memory", memory, SoCRegion(origin=MEMORY_BASE, size=MEMORY_BYTES, cached=False))
         self.comb += connect(host, platform.request("s_axil"), manager_inside=False)

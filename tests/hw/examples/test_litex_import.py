@@ -12,12 +12,13 @@ class Empty(types.ModuleType):
     def __getattr__(self, name):
         return type(name, (), {})
 
-litex = ("build.generic_platform", "soc.integration.soc", "soc.integration.soc_core", "soc.interconnect.axi")
-for name in ("migen", "litex", "litex.build", "litex.soc", "litex.soc.integration", *("litex." + name for name in litex)):
+litex = ("soc.integration.soc", "soc.interconnect.axi")
+folders = ("migen", "litex", "litex.soc", "litex.soc.integration", "litex.soc.interconnect")
+for name in (*folders, *("litex." + name for name in litex)):
     sys.modules[name] = Empty(name)
 import amaranth_tpu
 path = list(sys.path)
-from amaranth_tpu.hw.examples.soc.litex_soc import add_tpu
+from amaranth_tpu.hw.examples.soc.litex_tpu import add_tpu
 assert sys.path == path and sys.modules["amaranth_tpu"] is amaranth_tpu
 import mymod
 """
