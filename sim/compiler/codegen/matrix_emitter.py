@@ -41,7 +41,7 @@ class MatrixEmitter(Emitter):
         self.kept, self._bringing, self._loads, self.image = self.memories.kept, None, 0, {}
         self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
-        self.begins_slowly, self._readers = False, constants.lowered.readers
+        self._readers = constants.lowered.readers
         self._apart = 0
         self.stage = "constants"
         self._has_zeros = False

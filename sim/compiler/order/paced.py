@@ -2,7 +2,7 @@
 
 A job can start when the samples that it reads are computed. So a layer works on a sample while the layers before it work on
 later samples. Estimates of array, activation unit and accumulators decide which job is next. Between the jobs of samples, there
-are jobs of windows that only updates read, and jobs of updates.
+are jobs of updates.
 """
 
 from collections import deque
@@ -36,11 +36,10 @@ class _Pace:
 
     Members
     -------
-    late, beside, updates : list of runs
-        Runs that have not begun: windows that only updates read, updates that may begin before the last jobs of samples, and all
-        updates.
-    copies, pipeline : Pipeline
-        Jobs of windows that only updates read, and jobs of updates.
+    beside, updates : list of runs
+        Runs that have not begun: updates that may begin before the last jobs of samples, and all updates.
+    pipeline : Pipeline
+        Jobs of updates.
     rest, later : int
         Cycles of the array in jobs of samples that are left, and in updates that have not begun.
     exchanges : bool
@@ -51,37 +50,32 @@ class _Pace:
         self.writer, self.config, self.completed = writer, config, Completed(sums)
         runs = runs_of(sums)
         self.exchanges = any(isinstance(one, (AllReduce, ReduceScatter)) for one in sums)
-        self.late = _late_runs(runs, sums, self.completed.before)
         self.updates = updates_of(runs)
-        main = [one for run in runs if not (run[0].is_update or run in self.late) for one in run]
+        main = [one for run in runs if not run[0].is_update for one in run]
         self.beside = [run for run in self.updates if not self._fills_array(run)]
-        self.weaving = bool(self.updates) and weaves(sums) and writer.divide(self.late + self.beside, main)
+        self.weaving = bool(self.updates) and weaves(sums) and writer.divide(self.beside, main)
         before = [read | other for read, other in dependencies_of(main)]
         self.order = _by_samples(main, writer.jobs, before, config, writer.memories)
         self.rest = sum(array_cycles(one, job, config) for one, job, *_ in self.order)
         self.later = whole_cycles(array_cycles, sum(self.updates, []), config)
-        self.copies, self.pipeline = Pipeline(self.late, config), Pipeline(self.updates, config)
+        self.pipeline = Pipeline(self.updates, config)
 
     def items(self):
         for one, job, wait, is_last in self.order:
             if wait > WORTH:
-                some = self.copies if self.copies.left else self.pipeline
-                yield from self._advanced(some, some.during(wait))
+                yield from self.pipeline.advanced(self.pipeline.during(wait))
             yield one, job
             left = array_cycles(one, job, self.config)
             while self.writer.is_open(one, job):
                 self._pass(WINDOW_PART)
                 left -= WINDOW_PART
-                for some in (self.copies, self.pipeline):
-                    yield from self._advanced(some, some.due_steps())
+                yield from self.pipeline.advanced(self.pipeline.due_steps())
                 yield one, job
             self._pass(left)
             if is_last:
                 self.completed.finish([one])
             if self.weaving:
                 self._begin_ready()
-        self.copies.items += self._jobs(self.late)
-        yield from self._advanced(self.copies, len(self.copies.left))
         yield from self._last()
 
     def _jobs(self, runs):
@@ -89,26 +83,14 @@ class _Pace:
 
     def _pass(self, cycles):
         self.pipeline.beside(max(0, cycles), self.rest + self.later)
-        self.copies.beside(max(0, cycles), self.rest)
         self.rest -= cycles
 
-    def _advanced(self, some, count):
-        """Yields the next steps of a pipeline. Windows are complete before updates that read them are ready."""
-        yield from some.advanced(count)
-        if some is self.copies:
-            left = {id(run) for run, _ in some.left} | {id(run) for run in self.late}
-            for run in {id(run): run for run, _ in some.items if id(run) not in left}.values():
-                self.completed.finish(run[:1])
-
     def _begin_ready(self):
-        late = [run for run in self.late if self.completed.is_ready(run)]
         updates = [run for run in self.beside if self.completed.is_ready(run) and self._whole(run) <= self.rest]
-        if (late or updates) and not (self.copies.items or self.pipeline.items):
+        if updates and not self.pipeline.items:
             self.writer.memories.enter("beside")
-        self.copies.items[self.copies.begun : self.copies.begun] = self._jobs(late)
-        self.pipeline.add(self._jobs(updates))
+        self.pipeline.items += self._jobs(updates)
         self.later -= sum(map(self._whole, updates))
-        self.late = [run for run in self.late if run not in late]
         self.beside, self.updates = ([run for run in some if run not in updates] for some in (self.beside, self.updates))
 
     def _whole(self, run):
@@ -126,7 +108,7 @@ class _Pace:
             return
         if self.weaving:
             self.writer.memories.enter("updates")
-        self.pipeline.add(self._jobs(self.updates))
+        self.pipeline.items += self._jobs(self.updates)
         yield from self._pieces(self.pipeline)
 
     def _together(self, heavy, others):
@@ -134,8 +116,8 @@ class _Pace:
         which leave the array idle: jobs in the pipeline, and jobs of `others`."""
         writer, config, main = self.writer, self.config, Pipeline(heavy, self.config)
         writer.begin_pieces(heavy)
-        main.add(self._jobs(heavy))
-        self.pipeline.add(self._jobs(others))
+        main.items += self._jobs(heavy)
+        self.pipeline.items += self._jobs(others)
         jobs = [(one, job) for run, job in self.pipeline.left for one in run]
         whole = sum(array_cycles(one, job, config) + results_cycles(one, job, config) for one, job in jobs)
         total, due, beside = sum(map(self._whole, heavy)), 0, self._pieces(self.pipeline)
@@ -154,19 +136,6 @@ class _Pace:
             yield one, job
             while self.writer.is_within(one, job):
                 yield one, job
-
-
-def _late_runs(runs, sums, dependencies):
-    readers = {id(one): [] for one in sums}
-    for one, (read, _) in zip(sums, dependencies):
-        for number in read:
-            readers[id(sums[number])].append(one)
-
-    def is_late(one):
-        gathers = any(product.kind == "gather" for product in one.products[:1])
-        return gathers and all(other.is_update for other in readers[id(one)])
-
-    return [run for run in runs if is_late(run[0])]
 
 
 @dataclass

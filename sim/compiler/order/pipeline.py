@@ -2,7 +2,7 @@
 
 from itertools import accumulate, product
 
-from ..lowering.ring import AllReduce, ReduceScatter
+from ..lowering.ring import ReduceScatter
 from ..timing.estimates import array_cycles
 from ..tuning import UPDATE_JOBS
 
@@ -62,14 +62,6 @@ class Pipeline:
         self.due -= sum(map(self._cycles, self.left[:count]))
         return count
 
-    def add(self, items):
-        """Adds items between those that have not begun. On a ring, some of these precede others, so they keep their order."""
-        if any(isinstance(run[0], AllReduce) for run, _ in [*self.items, *items]):
-            self.items += items
-            return
-        both = [*self._placed(self.left), *self._placed(items)]
-        self.items[self.begun :] = [item for _, item in sorted(both, key=lambda one: one[0])]
-
     def advanced(self, steps):
         """Yields `(sum, job)` of the next steps."""
         share = -(-self.depth // max(self.ways, 1))
@@ -87,10 +79,6 @@ class Pipeline:
     def _cycles(self, item):
         run, job = item
         return sum(array_cycles(one, job, self.config) for one in run)
-
-    def _placed(self, items):
-        ends = [*accumulate(map(self._cycles, items), initial=0)]
-        return [(end / max(1, ends[-1]), item) for end, item in zip(ends, items)]
 
 
 def _steps(run):

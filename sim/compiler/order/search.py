@@ -21,7 +21,7 @@ from ..tiling.chunks import chunked, divisions
 from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
-from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS, TRIED_ROWS
+from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS
 from .ordering import woven
 from .paced import is_paced, paced
 
@@ -51,9 +51,7 @@ def changes(lowered, config):
         if len(found) > 1 or rows <= STEP_ROWS or is_paced(lowered.sums):
             return found
         return [{"most_rows": STEP_ROWS}, {"most_rows": 0}]
-    if is_paced(lowered.sums):
-        return [{}]
-    return [{}, {"begins_slowly": True}, {"by_samples": True}, {"most_rows": TRIED_ROWS}]
+    return [{}] if is_paced(lowered.sums) else [{}, {"by_samples": True}]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class Order:
     #: Jobs have one sample, or few if samples are short. Those of the earliest samples are next: their operands are still on the
     #: chip, and other heads of an attention keep the array busy during a head's SOFTMAX.
     by_samples: bool = False
-    begins_slowly: bool = False  # the first operands are loaded in short parts
     most_rows: int = 0  # Largest number of rows of a job of sums that read no windows. 0: any.
 
 
@@ -159,7 +156,7 @@ def _emitted(constants, config, cores, order, tell=None):
     _prepare_exchanges(lowered, emitter)
     parts = [part for one in lowered.sums for part in _split(one, emitter.memories)]
     split = chunked(parts, order.starts)
-    memories, emitter.begins_slowly = emitter.memories, order.begins_slowly
+    memories = emitter.memories
     memories.by_samples = order.by_samples or is_paced(split)
     if order.by_samples:
         memories.enter("samples")
