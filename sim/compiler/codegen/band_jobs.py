@@ -87,13 +87,12 @@ def _images(code, product, tile, segments, start):
             image = window.image(first, lines)
             parts.append(np.where(image < 0, -1, image * product.lanes + start + sample * source.geometry.period))
         rows = np.concatenate(parts)
-        place = emitter.memories.operands.take(len(rows) * n)
+        place = emitter.memories.operands.take(len(rows) * n, key)
         for first, count in stretches(np.flatnonzero(rows < 0)):
             emitter.load_zeros(place + first * n, count * n)
         there = np.flatnonzero(rows >= 0)
         for first, _, count in stretches(there, rows[there] / n):  # vectors follow each other if they have n positions
             emitter.load(source, tile, int(rows[first]), count * n, place + first * n, True)
-        emitter.kept[key] = place, len(rows) * n
     return emitter.kept[key][0]
 
 

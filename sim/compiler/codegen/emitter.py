@@ -3,7 +3,7 @@ must wait for."""
 
 from collections import Counter
 
-from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, Opcode, Region, space_depth, spaces_of
+from amaranth_tpu.hw.spec.isa import Opcode, Region, space_depth, spaces_of
 
 from ..timing.units import UNIT, UNITS
 from .instructions import LastUse, Op, accesses
@@ -44,7 +44,7 @@ class Emitter:
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places |= {region: LastUse(max(1, sizes.get(region, 0))) for region in (Region.OUTPUT, Region.SCRATCH)}
         self.worked = Counter()
-        self.slots, self.table_settings = TableSlots(), {}
+        self.slots = TableSlots(self.n)
 
     def emit(self, opcode, fields):
         """Emits an instruction. It waits for the earlier instructions of other units that use the same memory."""
@@ -65,38 +65,27 @@ class Emitter:
         on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
 
-    def put_table(self, key, table, vector, buffers):
+    def transfer_table(self, key, table, vector, buffers, ahead=False):
         """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
-        hold yet. The packed table is stored starting at vector `vector` of region MODEL. `buffers` is a :class:`.Ring` with rows
-        of the unified buffer for two transfers: a transfer to one half overlaps with the use of the other.
+        hold yet. Returns False if nothing is loaded.
+
+        Parameters
+        ----------
+        vector : int
+            First vector of the packed table in region MODEL.
+        buffers : Ring
+            Rows of the unified buffer for two transfers: a transfer to one half overlaps with the use of the other.
+        ahead : bool
+            True: loads only one binade, if its slot is free, of a function that is selected later.
         """
-        if key == self.slots.selected and self.slots.has(key, table):
-            return
-        base, runs = self.slots.select(key, table, self.n)
-        self._select(table, base)
-        self._load_table(vector, runs, buffers)
-
-    def fill_table(self, key, table, vector, buffers):
-        """Loads one binade of a function that is selected later, if a slot of the function table is free. Returns False if none
-        is. The arguments are as in :meth:`put_table`."""
-        if self.slots.selected is None:  # LOAD_TABLE selects a function, too
-            self.slots.selected = key
-            self._select(table, self.slots.base(key, table))
-        runs = self.slots.fill(key, table, self.n)
-        self._load_table(vector, runs, buffers)
-        return bool(runs)
-
-    def _select(self, table, base):
-        self.table_settings = {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
-
-    def _load_table(self, vector, runs, buffers):
-        part = buffers.size // 2
+        runs, part = (self.slots.fill if ahead else self.slots.select)(key, table), buffers.size // 2
         for first, word, rows in runs:
             for start in range(0, rows, part):
                 count, buffer = min(part, rows - start), buffers.take(part)
                 self.transfer(Opcode.LOAD, Region.MODEL, vector + first + start, count, buffer=buffer)
                 fields = {"rows": count, "buffer": buffer, "word": word + start * self.n}
-                self.emit(Opcode.LOAD_TABLE, {**self.table_settings, **fields})
+                self.emit(Opcode.LOAD_TABLE, {**self.slots.settings, **fields})
+        return bool(runs)
 
     def load_zeros(self, buffer, count):
         """Loads `count` vectors of zeros into the unified buffer, starting at row `buffer`. Region MODEL holds the zeros at the

@@ -1,5 +1,6 @@
 """Code generation for sums of matrix products, job by job."""
 
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -302,7 +303,7 @@ def expand(emitter, expansion):
     identity."""
     vector, diagonal, n = expansion.source, expansion.made, emitter.n
     for row in range(vector.rows):
-        acc, bias = emitter.memories.sums.take(n), emitter.upper_bias_rows(vector, row, 1)
+        acc, bias = emitter.memories.sums.take(n), emitter.bias_rows(replace(vector, wide=False), [(0, row, 1)])
         emitter.bring([Tile(Region.MODEL, emitter.constants.nothing)])
         emitter.matmul(acc, emitter.zeros, [(1, 0), (n, 0)], start=1, bias=bias)
         place = emitter.memories.results.take(n)

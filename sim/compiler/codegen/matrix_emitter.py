@@ -140,7 +140,8 @@ class MatrixEmitter(Emitter):
             self._apart += self.ops[-1].rows * self.ops[-1].passes
         if self._apart >= TABLE_CYCLES:
             self._apart = 0
-            self._fill_table()
+            # The activation unit is often idle before the first use of a function.
+            any(self.load_table(function, True) for function in self.constants.functions)
 
     def store(self, matrix, tile, row, count, place):
         """Stores the results of a tile's rows, which are at `place` in the unified buffer: first all upper halves, and last the
@@ -158,14 +159,11 @@ class MatrixEmitter(Emitter):
 
     def bias_rows(self, matrix, ranges):
         """Loads ranges `(tile, first row, rows)` of a matrix as bias rows. Returns the first bias row."""
-        count = sum(rows for *_, rows in ranges)
+        count, ring = sum(rows for *_, rows in ranges), self.memories.biases if matrix.wide else self.memories.upper
         key = matrix.name, tuple(ranges)
-        kept = self.memories.biases.kept
-        if key in kept and matrix.wide:
-            return kept[key][0]
-        place = first = (self.memories.biases if matrix.wide else self.memories.upper).take(count)
-        if matrix.wide:
-            kept[key] = place, count
+        if key in ring.kept:
+            return ring.kept[key][0]
+        place = first = ring.take(count, key if matrix.wide else None)
         for tile, row, rows in ranges:
             kinds = (Half.WHOLE,) if matrix.has_numbers else (Half.UPPER, Half.LOWER)[: matrix.halves]
             for half, kind in enumerate(kinds):
@@ -173,12 +171,6 @@ class MatrixEmitter(Emitter):
                 self.transfer(Opcode.LOAD_BIAS, matrix.region, vector, rows, bias=place, half=kind)
             place += rows
         return first
-
-    def upper_bias_rows(self, matrix, row, count):
-        """Loads the upper halves of rows of tile 0 as bias rows whose lower halves are zeros. Returns the first bias row."""
-        place = self.memories.upper.take(count)
-        self.transfer(Opcode.LOAD_BIAS, matrix.region, self.offset(matrix, 0, row), count, bias=place, half=Half.UPPER)
-        return place
 
     # Weight tiles
 
@@ -241,18 +233,12 @@ class MatrixEmitter(Emitter):
         format_ = self.constants.format_of(matrix) if self.config.weight_formats and not transpose else 0
         return Tile(matrix.region, self.constants.weights + number * self.n, transpose, format_)
 
-    def load_table(self, function):
-        """Selects a function by table, and loads what the function table lacks of it. Other functions need nothing."""
-        if function.is_table:
-            self.put_table(*self._table(function))
-
-    def _table(self, function):
-        return function.key, table_of(function), self.constants.tables[function.key], self.memories.tables
-
-    def _fill_table(self):
-        """Loads a binade of the first function whose binades have free slots: the activation unit is often idle before the
-        function's first use."""
-        any(self.fill_table(*self._table(function)) for function in self.constants.functions)
+    def load_table(self, function, ahead=False):
+        """Selects a function by table, and loads its table as :meth:`transfer_table` does. Other functions need nothing."""
+        if not function.is_table:
+            return False
+        key = function.key
+        return self.transfer_table(key, table_of(function), self.constants.tables[key], self.memories.tables, ahead)
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

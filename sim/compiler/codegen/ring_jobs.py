@@ -77,8 +77,7 @@ class Bucket:
         """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
         emitter, rows = self.emitter, 2 * self.exchange.source.rows
         if self.place is None:
-            self.place = emitter.memories.exchanges.take(self.size)
-            emitter.kept[self._key] = self.place, self.size
+            self.place = emitter.memories.exchanges.take(self.size, self._key)
             for tile in range(self.tiles if self.each > rows else 0):
                 emitter.load_zeros(self.place + tile * self.each + rows, self.each - rows)
         self.filled += count // rows
@@ -109,7 +108,7 @@ class Bucket:
 def reduce_scatter(emitter, exchange, job, bucket):
     """Emits the instructions of a :class:`ReduceScatter` for the column tiles of a job. `bucket` may have their
     gradient."""
-    ring = emitter.memories.exchanges.ring
+    ring = emitter.memories.exchanges
     following = ring.next
     if bucket is None or not bucket.is_there:
         loaded = Bucket(emitter, exchange, job)

@@ -66,8 +66,7 @@ def _loaded(code, source, position, count, tile, sample):
     emitter, n = code.emitter, code.n
     key = source.name, source.form, position, count, tile, sample
     if key not in emitter.kept:
-        place = emitter.memories.operands.take(count * n)
+        place = emitter.memories.operands.take(count * n, key)
         vector = emitter.offset(source, position * source.each + tile, sample)
         emitter.transfer(Opcode.LOAD, source.region, vector, count * n, buffer=place)
-        emitter.kept[key] = place, count * n
     return emitter.kept[key][0]

@@ -3,18 +3,13 @@ binades."""
 
 from itertools import product
 
-from amaranth_tpu.hw.spec.isa import TABLE_WORDS
+from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, TABLE_WORDS
 
 from ...golden.table_lookup import BINADES
 
-__all__ = ["TableSlots", "slot_vectors"]
+__all__ = ["TableSlots"]
 
 _BINADE_WORDS = TABLE_WORDS // (2 * BINADES)
-
-
-def slot_vectors(n):
-    """Returns the vectors of a slot for one sign."""
-    return _BINADE_WORDS // n
 
 
 class TableSlots:
@@ -24,45 +19,51 @@ class TableSlots:
     -------
     selected : object or None
         Key of the function that TABLE computes.
+    settings : dict
+        Fields of LOAD_TABLE for this function.
     """
 
-    def __init__(self):
-        self.selected = None
+    def __init__(self, n):
+        self.n, self.selected, self.settings = n, None, {}
         self._held: list = [None] * BINADES  # (key of a function, index of its binade)
         self._used, self._time = [0] * BINADES, 0
 
-    def select(self, key, table, n):
-        """Selects a function, and decides where its binades are stored. Returns `(base, runs)`: the first slot, and the vectors
-        to load, as a list of `(first vector of the packed table, first word of the memory, number of vectors)`.
+    def select(self, key, table):
+        """Selects a function, and decides where its binades are stored. Returns the vectors to load, as a list of `(first vector
+        of the packed table, first word of the memory, number of vectors)`.
 
         Binades that are already in the memory are kept. Other binades overwrite the least recently used slots. If all binades of
-        the function are already in the memory, one vector is loaded, as LOAD_TABLE also sets the function's settings.
+        another function are already in the memory, one vector is loaded, as LOAD_TABLE also sets the function's settings.
         """
-        self.selected, self._time = key, self._time + 1
-        base = self.base(key, table)
+        base = self._base(key, table)
+        if key == self.selected and self._cost(key, base, table.binades)[0] == 0:
+            return []
+        self._set(key, table, base)
+        self._time += 1
         places = range(base, base + table.binades)
         missing = [place for place in places if self._held[place] != (key, place - base)]
         for place in places:
             self._held[place], self._used[place] = (key, place - base), self._time
         if not missing:
-            return base, [(0, base * _BINADE_WORDS, 1)]
-        return base, _runs(base, missing, table, n)
+            return [(0, base * _BINADE_WORDS, 1)]
+        return _runs(base, missing, table, self.n)
 
-    def fill(self, key, table, n):
+    def fill(self, key, table):
         """Decides which binade of a function is loaded before the function is selected: one whose slot no function has used.
         Returns the vectors to load, as :meth:`select` does. Returns no vectors if there is no such binade."""
-        base = self.base(key, table)
+        base = self._base(key, table)
+        if self.selected is None:  # LOAD_TABLE selects a function, too
+            self._set(key, table, base)
         for place in range(base, base + table.binades):
             if self._held[place] is None:
                 self._held[place] = key, place - base
-                return _runs(base, [place], table, n)
+                return _runs(base, [place], table, self.n)
         return []
 
-    def has(self, key, table):
-        """Returns True if the slots hold all binades of a function."""
-        return self._cost(key, self.base(key, table), table.binades)[0] == 0
+    def _set(self, key, table, base):
+        self.selected, self.settings = key, {name: getattr(table, name) for name in TABLE_SETTINGS} | {"base": base}
 
-    def base(self, key, table):
+    def _base(self, key, table):
         """Returns the first slot of a function: where the fewest binades are missing, and then the fewest others are lost."""
         return min(range(BINADES - table.binades + 1), key=lambda base: self._cost(key, base, table.binades))
 
@@ -76,7 +77,7 @@ class TableSlots:
 
 
 def _runs(base, places, table, n):
-    runs, each = [], slot_vectors(n)
+    runs, each = [], _BINADE_WORDS // n
     for sign, place in product((0, 1), places):
         first, word = (sign * table.binades + place - base) * each, (sign * BINADES + place) * _BINADE_WORDS
         if runs and (first, word) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2] * n):

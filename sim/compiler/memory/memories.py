@@ -3,7 +3,7 @@
 from ..errors import CompileError, too_small
 from ..tuning import HELD_SHARE, RESULTS_SHARE, TABLE_PART, TURNING_SHARE, UPDATES_SHARE
 
-__all__ = ["PHASES", "Memories", "Ring", "Store"]
+__all__ = ["PHASES", "Memories", "Ring"]
 
 #: {phase: (the phases after which it may begin, its division of the memories)}.
 PHASES = {
@@ -18,46 +18,37 @@ PHASES = {
 
 
 class Ring:
-    """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the memory when a
-    range does not fit at the end."""
-
-    def __init__(self, base, size):
-        self.base, self.size, self.next = base, size, 0
-
-    def following(self, count):
-        """Returns the first row of the next `count` rows."""
-        return self.base + (self.next if self.next + count <= self.size else 0)
-
-    def take(self, count):
-        assert count <= self.size
-        place = self.following(count)
-        self.next = place - self.base + count
-        return place
-
-
-class Store:
-    """A circular buffer that remembers its contents.
+    """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the rows when a
+    range does not fit at the end.
 
     Parameters
     ----------
     base, size : int
     kept : dict
-        `{key: (first row, rows)}` of all buffers in the same memory.
+        `{key: (first row, rows)}` of the contents of all rings in the same memory. Allocated rows lose their contents.
     """
 
-    def __init__(self, base, size, kept):
-        self.ring, self.size, self.kept = Ring(base, size), size, kept
+    def __init__(self, base, size, kept=None):
+        self.base, self.size, self.next, self.kept = base, size, 0, {} if kept is None else kept
 
-    def take(self, count):
-        """Allocates `count` rows and returns the first. The previous contents are forgotten."""
-        place = self.ring.take(count)
-        for key in [key for key, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
-            del self.kept[key]
+    def following(self, count):
+        """Returns the first row of the next `count` rows."""
+        return self.base + (self.next if self.next + count <= self.size else 0)
+
+    def take(self, count, key=None):
+        """Allocates `count` rows and returns the first. With a `key`, they are kept under this key."""
+        assert count <= self.size
+        place = self.following(count)
+        self.next = place - self.base + count
+        for one in [one for one, (first, rows) in self.kept.items() if first < place + count and place < first + rows]:
+            del self.kept[one]
+        if key is not None:
+            self.kept[key] = place, count
         return place
 
     def has(self, key):
-        """Returns True if the vectors are in this buffer, and not in another one."""
-        return key in self.kept and 0 <= self.kept[key][0] - self.ring.base < self.size
+        """Returns True if contents are in this ring, and not in another one."""
+        return key in self.kept and 0 <= self.kept[key][0] - self.base < self.size
 
     def place(self, keys, rows, load):
         """Returns the first rows of the vectors of `keys`, each of which has `rows` rows. Calls `load(index of the key, first
@@ -86,13 +77,13 @@ class Memories:
         Key of `PHASES`.
     kept : dict
         Vectors in the unified buffer: `{(name, tile, first row, rows, turned): (first row in the buffer, rows)}`.
-    operands, results, passing : Store
+    operands, results, passing : Ring
         `passing` is for operands of one sum. It is one of the others.
-    exchanges : Store
+    exchanges : Ring
         Vectors that the cores of a ring exchange.
     sums, turning : Ring
         Rows of the accumulators: for sums, and for the transposition of operands.
-    biases : Store
+    biases : Ring
         Bias rows. `biases.kept` has those that are loaded.
     upper, updates : Ring
         Bias rows whose lower halves are zeros, and rows of the update memory.
@@ -122,7 +113,7 @@ class Memories:
         self.zero_rows = max(1, min(16, config.bias_depth // 8, config.weight_fifo_depth)) if constants.needs_zeros else 0
         left = config.bias_depth - self.zero_rows
         half = left // 2 if constants.has_upper_rows else left
-        self.biases, self.upper = Store(self.zero_rows, half, {}), Ring(self.zero_rows + half, left - half)
+        self.biases, self.upper = Ring(self.zero_rows, half), Ring(self.zero_rows + half, left - half)
         self.updates = Ring(0, config.update_depth)
         beyond = (one.geometry.period - one.geometry.positions for one in constants.lowered.read_beyond())
         self.zeros = max(beyond, default=1)
@@ -135,7 +126,7 @@ class Memories:
                 too_small(config, "unified_buffer_depth", self.base + 4 * self.n, "constants and operands of this step")
             )
         self._divide((depth - self.base) // RESULTS_SHARE)
-        self.passing, self.exchanges = self.operands, Store(depth, 0, self.kept)
+        self.passing, self.exchanges = self.operands, Ring(depth, 0, self.kept)
         rows = 0 if config.transpose or not constants.turns else max(config.accumulator_depth // TURNING_SHARE, 2 * self.n)
         self.sums, self.turning = Ring(0, config.accumulator_depth - rows), Ring(config.accumulator_depth - rows, rows)
         self.gathered, self.parts, self.by_samples, self.lasting_rows = frozenset(), 1, False, None
@@ -153,7 +144,7 @@ class Memories:
         """Leaves `size` rows of the unified buffer to results and, before these, to `exchanged` rows that cores exchange."""
         end = self.config.unified_buffer_depth - size
         self.operands, self.exchanges, self.results = (
-            Store(first, rows, self.kept)
+            Ring(first, rows, self.kept)
             for first, rows in ((self.base, end - self.base), (end, exchanged), (end + exchanged, size - exchanged))
         )
 
@@ -185,7 +176,7 @@ class Memories:
     def _sides(self):
         base, size, rows = self.base, self.operands.size, self.sums.size // UPDATES_SHARE
         others, self.lasting_rows = size // UPDATES_SHARE, self.sums.size - rows
-        stores = Store(base, size - others, self.kept), Store(base + size - others, others, self.kept)
+        stores = Ring(base, size - others, self.kept), Ring(base + size - others, others, self.kept)
         self._both = [*zip(stores, (self.sums, Ring(self.lasting_rows, rows)), (self.parts, 1))]
         self.passing = self.results  # results do not stay on the chip while a job is not complete
         self.choose_side(False)
@@ -198,7 +189,7 @@ class Memories:
     def _updates(self):
         (store, *_), (other, others, _) = self._both
         self._both, self.lasting_rows = [], None
-        self.operands = self.passing = Store(store.ring.base, store.size + other.size, self.kept)
+        self.operands = self.passing = Ring(store.base, store.size + other.size, self.kept)
         self.sums = Ring(0, others.base + others.size)
 
     @property

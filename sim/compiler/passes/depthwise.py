@@ -30,7 +30,11 @@ _ZERO = 0x8000  # adding x * -0 changes no sum
 
 @dataclass(frozen=True, eq=False)
 class _Band:
-    """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result."""
+    """A depthwise term, mapped to vectors with `rows` rows of the source and `made` rows of the result.
+
+    If a row of the source is longer than a vector, `rows` and `made` are 1, and a vector of the result has a block of a row. The
+    source's vector then holds all positions in the windows of this block, so neighbouring vectors overlap.
+    """
 
     term: Term
     kernel: np.ndarray  # weights (kernel height, kernel width, 1, channels)
@@ -39,40 +43,39 @@ class _Band:
     result: tuple[int, int]
     rows: int
     made: int
+    columns: int  # columns of the result in a vector
 
     @property
     def lanes(self):
-        return self.made * self.result[1]
+        return self.made * self.columns
 
     @property
-    def blocks(self):
-        return tiles_of(self.source[0], self.rows), tiles_of(self.result[0], self.made)
+    def size(self):
+        """Vectors of the result along y and x."""
+        return tiles_of(self.result[0], self.made), self.result[1] // self.columns
 
     @cached_property
     def step(self):
         """Returns the distance, in source vectors, between the windows of two consecutive result vectors."""
-        if self.blocks[1] == 1:
+        if self.size[0] == 1:
             return 1
         step, rest = divmod(self.term.stride[0] * self.made, self.rows)
         return None if rest else step
 
-    @cached_property
-    def _seen(self):
-        """Returns `{(result row, column, kernel row, kernel column): (source row, column)}`: for each product of the first result
-        vector, the position of its operand."""
+    def _seen(self, left):
+        """Yields `(result row, column, kernel row, kernel column, source row, column)` for each product of the first result
+        vector at column `left`."""
         (sy, sx), (dy, dx), (py, px) = self.term.stride, self.term.dilation, self.term.padding
-        seen = {}
-        for y, x, ky, kx in product(range(self.made), range(self.result[1]), *map(range, self.term.kernel)):
-            row, column = y * sy + ky * dy - py, x * sx + kx * dx - px
-            if 0 <= column < self.source[1] and (self.blocks[1] > 1 or 0 <= row < self.source[0] and y < self.result[0]):
-                seen[y, x, ky, kx] = row, column
-        return seen
+        for y, x, ky, kx in product(range(self.made), range(self.columns), *map(range, self.term.kernel)):
+            row, column = y * sy + ky * dy - py, (left + x) * sx + kx * dx - px
+            if 0 <= column < self.source[1] and (self.size[0] > 1 or 0 <= row < self.source[0] and y < self.result[0]):
+                yield y, x, ky, kx, row, column
 
     @cached_property
     def reach(self):
         """Returns the indices of the first and the last source vector in the windows of the first result vector. Windows that
         see only padding read the first vector."""
-        rows = [row // self.rows for row, _ in self._seen.values()] or [0]
+        rows = [row // self.rows for *_, row, _ in self._seen(0)] or [0]
         return min(rows), max(rows)
 
     @property
@@ -81,69 +84,22 @@ class _Band:
 
     def with_positions_in_lanes(self, n):
         """Returns the weights of band matrices, and the fields of a term that reads vectors of positions."""
-        first, last = self.reach
-        kernel, channels = self.kernel.view(np.uint16), self.kernel.shape[3]
-        band = np.full((last - first + 1, n, channels, n), _ZERO, np.uint16)
-        for (y, x, ky, kx), (row, column) in self._seen.items():
-            block, place = divmod(row, self.rows)
-            band[block - first, place * self.source[1] + column, :, y * self.result[1] + x] = kernel[ky, kx, 0]
-        windows = {"stride": (self.step, 1), "dilation": (1, 1), "padding": (-first, 0)}
-        lines = {"lanes": self.rows * self.source[1], "blocks": ((0, 0),)}
-        return band.reshape(len(band), n, channels * n).view(bfloat16), windows | lines
-
-
-@dataclass(frozen=True, eq=False)
-class _Halo:
-    """A depthwise term, mapped to rows that are longer than a vector. A row is split into blocks. A source vector holds all
-    positions in the windows of one result vector, so neighbouring source vectors overlap.
-    """
-
-    term: Term  # must have stride 1
-    kernel: np.ndarray  # weights (kernel height, kernel width, 1, channels)
-    #: source, result: Height and width.
-    source: tuple[int, int]
-    result: tuple[int, int]
-    step: int  # results per vector
-    rows, made = 1, 1
-
-    @property
-    def lanes(self):
-        return self.step
-
-    @property
-    def across(self):
-        return self.result[1] // self.step
-
-    @property
-    def blocks(self):
-        return self.source[0] * self.across, self.result[0] * self.across
-
-    @property
-    def passes(self):
-        return self.term.kernel[0]
-
-    def with_positions_in_lanes(self, n):
-        """Returns the weights of band matrices, and the fields of a term that reads vectors of positions."""
-        kernel, channels = self.kernel.view(np.uint16), self.kernel.shape[3]
-        band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
-        for x, kx in product(range(self.step), range(self.term.kernel[1])):
-            band[:, x + kx * self.term.dilation[1], :, x] = kernel[:, kx, 0]
-        weights = band.reshape(self.passes, n, channels * n).view(bfloat16)
-        made = [self._clipped(weights, number * self.step - self.term.padding[1]) for number in range(self.across)]
+        made = [self._weights(n, block * self.columns) for block in range(self.size[1])]
         kinds = {one.tobytes(): one for _, one in made}
         blocks = tuple((first, [*kinds].index(one.tobytes())) for first, one in made)
-        windows = {"stride": (1, 1), "dilation": (self.term.dilation[0], 1), "padding": (self.term.padding[0], 0)}
-        return np.concatenate([*kinds.values()]), windows | {"lanes": self.source[1], "blocks": blocks}
+        windows = {"stride": (self.step, 1), "dilation": (1, 1), "padding": (-self.reach[0], 0)}
+        return np.concatenate([*kinds.values()]), windows | {"lanes": self.rows * self.source[1], "blocks": blocks}
 
-    def _clipped(self, weights, first):
-        """Returns `(first position, weights)` of a vector of a line that began at position `first`. The vector is moved into the
-        line. The weights of positions outside the line are -0."""
-        lanes, width = weights.shape[1], self.source[1]
-        start = min(max(first, 0), width - lanes)
-        moved, positions = np.full_like(weights, -0.0), np.arange(first, first + lanes)
-        there = (positions >= 0) & (positions < width)
-        moved[:, positions[there] - start] = weights[:, there]
-        return start, moved
+    def _weights(self, n, left):
+        """Returns `(first column of the source's vectors, weights)` of result vectors at column `left`. The weights of positions
+        outside the source are -0."""
+        kernel, channels = self.kernel.view(np.uint16), self.kernel.shape[3]
+        start = min(max(left * self.term.stride[1] - self.term.padding[1], 0), max(0, self.source[1] - n))
+        band = np.full((self.passes, n, channels, n), _ZERO, np.uint16)
+        for y, x, ky, kx, row, column in self._seen(left):
+            block, place = divmod(row, self.rows)
+            band[block - self.reach[0], place * self.source[1] + column - start, :, y * self.columns + x] = kernel[ky, kx, 0]
+        return start, band.reshape(self.passes, n, channels * n).view(bfloat16)
 
 
 def _is_depthwise(graph, stage):
@@ -226,7 +182,7 @@ class _DepthwiseMapping:
         return range(1, max(1, self.n // source.width) + 1 if _is_plain(self.graph, writer) and source.height > 1 else 2)
 
     def best(self, number, rows):
-        """Returns `(cycles saved, {stage index: _Band or _Halo})` of the best mapping for the chain of depthwise stages that
+        """Returns `(cycles saved, {stage index: _Band})` of the best mapping for the chain of depthwise stages that
         begins at stage `number`. Returns None if there is no mapping."""
         key = number, rows
         if key not in self.known:
@@ -239,11 +195,12 @@ class _DepthwiseMapping:
         term, source = stage.terms[0], self.graph.tensors[stage.terms[0].source]
         kernel = self.graph.kernel(term)
         if source.width > self.n:
-            return [_Halo(term, kernel, source.shape[:2], stage.size, self._step(stage))] if rows == 1 else []
+            return [_Band(term, kernel, source.shape[:2], stage.size, 1, 1, self._step(stage))] if rows == 1 else []
         if rows > source.height or rows * source.width > self.n:
             return []
         most = min(self.n // stage.size[1], stage.size[0])
-        bands = (_Band(term, kernel, source.shape[:2], stage.size, rows, made) for made in range(1, most + 1))
+        sizes = source.shape[:2], stage.size
+        bands = (_Band(term, kernel, *sizes, rows, made, stage.size[1]) for made in range(1, most + 1))
         return [band for band in bands if band.step is not None]
 
     def _saved(self, number, band):
@@ -256,7 +213,7 @@ class _DepthwiseMapping:
         area = stage.size[0] * stage.size[1]
         channels = self.graph.channels(stage)
         before = prod(stage.terms[0].kernel) * tiles_of(channels, self.n) * max(self.n, area) * self.batch
-        after = band.passes * channels * max(self.n, band.blocks[1] * self.batch)
+        after = band.passes * channels * max(self.n, prod(band.size) * self.batch)
         return before - after + rest[0], {number: band} | rest[1]
 
 
@@ -284,12 +241,12 @@ def map_depthwise(graph, config, batch):
 def _replace(mapping, made, number, band, n):
     stage, behind = made.stages[number], mapping.pair(number)
     weights, fields = band.with_positions_in_lanes(n)
-    term, tensor, across = stage.terms[0], made.tensors[stage.output], len(fields["blocks"])
+    term, tensor = stage.terms[0], made.tensors[stage.output]
     name = made.constant(f"{term.weights}, as bands", weights)
     term = replace(term, weights=name, kernel=(band.passes, 1), **fields)
-    size, channels = (band.blocks[1] // across, across), tensor.channels * n
+    channels = tensor.channels * n
     start = stage.start and made.constant(f"{stage.start}, in lanes", np.repeat(made.constants[stage.start], n, axis=2))
-    made.tensors[stage.output] = replace(tensor, channels=channels, height=size[0], width=across)
-    made.stages[number] = replace(stage, terms=(term,), size=size, start=start)
+    made.tensors[stage.output] = replace(tensor, channels=channels, height=band.size[0], width=band.size[1])
+    made.stages[number] = replace(stage, terms=(term,), size=band.size, start=start)
     term = replace(made.stages[behind].terms[0], lanes=band.lanes)
     made.stages[behind] = replace(made.stages[behind], terms=(term,))

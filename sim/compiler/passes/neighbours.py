@@ -17,9 +17,9 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Term, span
-from ...ir.tiles import dense, saves_tiles, tiles_of
+from ...ir.tiles import dense, saves_tiles
 
-__all__ = ["Fold", "Weighted", "best_folding", "count_passes", "fold_columns", "passes_of"]
+__all__ = ["Fold", "Weighted", "best_folding", "count_passes", "fold_columns"]
 
 _MOST_TRIALS = 64
 
@@ -229,40 +229,17 @@ def best_folding(graph, n):
     return best
 
 
-def passes_of(terms, n, column):
-    """Returns the passes of column tile `column` of a sequence of :class:`Weighted`, in order, as (term, ky, kx, channel tile).
-    Passes whose weights are all structural zeros, because of groups or sparse terms, are skipped. If all are, one pass remains:
-    the sums must be written."""
-    passes, least = [], None
-    for index, one in enumerate(terms):
-        inputs, channels = one.weights.shape[2:]
-        outputs = channels // one.term.groups
-        first = column * n // outputs
-        last = (min((column + 1) * n, channels) - 1) // outputs
-        tiles = range(first * inputs // n, tiles_of((last + 1) * inputs, n))
-        least = least or (index, 0, 0, tiles[0])
-        there = _tiles_with_weights(one, n)[..., column] if one.term.sparse else None
-        passes += [
-            (index, ky, kx, tile)
-            for ky in range(one.weights.shape[0])
-            for kx in range(one.weights.shape[1])
-            for tile in tiles
-            if there is None or there[ky, kx, tile]
-        ]
-    return passes or [least]
+@lru_cache(maxsize=256)
+def count_passes(terms, n):
+    """Returns the number of passes of all column tiles of a tuple of :class:`Weighted`, for one rectangle of results. Tiles of
+    structural zeros, because of groups or sparse terms, take no pass. Each column tile has one pass at least."""
+    return int(np.maximum(1, sum(_tiles_with_weights(one, n).sum((0, 1, 2)) for one in terms)).sum())
 
 
 @lru_cache(maxsize=256)
 def _tiles_with_weights(one, n):
-    """Returns the weight tiles of a sparse term that have weights: bool (kernel rows, kernel columns, channel tiles of the
-    source, column tiles)."""
-    there = one.weights.view(np.uint16) != 0x8000
+    """Returns the tiles that have weights: bool (kernel rows, kernel columns, channel tiles of the source, column tiles)."""
+    there = dense(one.weights, one.term.groups, -0.0).view(np.uint16) != 0x8000
     for axis in (2, 3):
         there = np.logical_or.reduceat(there, range(0, there.shape[axis], n), axis=axis)
     return there
-
-
-@lru_cache(maxsize=256)
-def count_passes(terms, n):
-    """Returns the number of passes of all column tiles of a tuple of :class:`Weighted`, for one rectangle of results."""
-    return sum(len(passes_of(terms, n, column)) for column in range(tiles_of(terms[0].weights.shape[3], n)))

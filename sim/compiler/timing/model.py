@@ -188,16 +188,11 @@ class _Run:
             self.tiles.begin(op)
         elif unit == MATMUL:
             self.matmul, self.passes, self.pass_at = op, 0, 0
-        elif self.ideal:
+        elif self.ideal or op.opcode in (Opcode.UPDATE, Opcode.STORE_UPDATE):  # updates do not use the vector port
             self.taken[unit] = False
             self.free[unit] = now + alone_cycles(op, self.config, self.cores)
             self.at(self.free[unit])
-            self.complete(unit, self.free[unit] + self.after[unit])
-        elif op.opcode in (Opcode.UPDATE, Opcode.STORE_UPDATE):  # they do not use the vector port
-            self.taken[unit] = False
-            self.free[unit] = now + alone_cycles(op, self.config, self.cores)
-            self.at(self.free[unit])
-            later = update_latency(self.config) if unit == ACTIVATE else 0
+            later = update_latency(self.config) if op.opcode is Opcode.UPDATE and not self.ideal else 0
             self.complete(unit, self.free[unit] + self.after[unit] + later)
         else:
             self.port.advance(now)

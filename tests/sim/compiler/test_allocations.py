@@ -8,7 +8,7 @@ from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
 from amaranth_tpu.sim.compiler.codegen.instructions import accesses
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.memory.memories import Ring, Store
+from amaranth_tpu.sim.compiler.memory.memories import Ring
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from graphs import random_graph
@@ -27,8 +27,8 @@ class Watch:
         self.taken, self.used, self.checked = [], {}, 0
         take, emit = Ring.take, Emitter.emit
 
-        def watched_take(ring, count):
-            place = take(ring, count)
+        def watched_take(ring, count, *key):
+            place = take(ring, count, *key)
             self.taken.append((ring, place, count))
             return place
 
@@ -44,7 +44,7 @@ class Watch:
 
     def note(self, memories):
         rings = {name: getattr(memories, name) for name in SPACES}
-        spaces = {id(one.ring if isinstance(one, Store) else one): SPACES[name] for name, one in rings.items() if one}
+        spaces = {id(one): SPACES[name] for name, one in rings.items() if one}
         for ring, place, count in self.taken:
             space = spaces.get(id(ring))
             over = [key for key, end in self.used.items() if key[0] == space and key[1] < place + count and place < end]

@@ -29,7 +29,7 @@ def loads(sequence, sums):
     machine, emitter, loaded = Machine(CONFIG), Emitter(CONFIG, {}), []
     for number in sequence:
         begin = len(emitter.ops)
-        emitter.put_table(number, tables[number], int(firsts[number]), Ring(0, 48))
+        emitter.transfer_table(number, tables[number], int(firsts[number]), Ring(0, 48))
         new = [op.fields for op in emitter.ops[begin:] if op.opcode is Opcode.LOAD_TABLE]
         machine.regions[Region.MODEL] = model_of(encoded(emitter.ops[begin:], CONFIG), model, CONFIG)
         machine.run()
