@@ -39,8 +39,6 @@ WINDOW_PART = 1_000  # cycles of the array in windows, after which jobs of updat
 WORTH = 100  # cycles that the array waits for a job, from which updates precede it.
 LAYER_LATENCY = 120  # cycles from the last result of a job to a job that reads it. -> 60: encoder block at batch 8 +2.9 %
 TOLERATED = 32  # cycles that the array waits for a job of an earlier layer. -> 0 or 64: encoder block at batch 8 +1.0, +0.8 %
-CHUNK_WAIT = 160  # cycles that the array waits for a job of earlier samples.
-CHUNK_LATENCY = 150  # cycles from the last row of a job in the array to a job that reads its results.
 
 # Chunks of the batch
 CHUNKS = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # tried sizes of chunks and of the last one, in units of n or `LAST_CHUNK`
@@ -54,3 +52,4 @@ MOST_SIMULATED = 30_000  # instructions, over all divisions of the batch
 MOST_ORDERED = 60_000  # instructions of which several orders are compared
 SHORT_PROGRAM = 300  # instructions of a network's program, up to which all its orders are compared.
 STEP_ROWS = 128  # of the jobs of transformers' steps, tried before the most rows. -> not tried: GPT at batch 16 +1.6 %
+TRIED_ROWS = 48  # of the jobs of networks, tried beside the most rows: the first job waits for few operands.

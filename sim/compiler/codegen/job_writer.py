@@ -16,7 +16,7 @@ __all__ = ["JobWriter"]
 
 
 class JobWriter:
-    """Emits jobs in an order that :func:`sim.compiler.order.ordering.woven` decides.
+    """Emits jobs in the order of :mod:`sim.compiler.order.ordering`.
 
     Parameters
     ----------

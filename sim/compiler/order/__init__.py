@@ -1,5 +1,5 @@
 """The order of jobs and instructions, and the search for the fastest.
 
 :mod:`.search` tries divisions of the batch and orders of the instructions, and keeps the fastest. :mod:`.ordering` orders the
-jobs of dense steps, :mod:`.paced` orders the jobs of convolutions. Updates are a :mod:`.pipeline`.
+jobs. Updates are a :mod:`.pipeline`.
 """

@@ -38,14 +38,6 @@ class Pipeline:
         """Returns the items that have not begun."""
         return self.items[self.begun :]
 
-    def steps(self, parts):
-        """Returns one of `parts` parts of the steps that are left."""
-        items = self.left
-        count = len(items) // parts
-        while count and count < len(items) and items[count][0] is items[count - 1][0]:
-            count += 1  # jobs of a sum share transposed operands
-        return count
-
     def during(self, cycles):
         """Returns the number of steps that keep the array busy for `cycles` cycles."""
         ends = accumulate(map(self._cycles, self.left), initial=0)

@@ -14,18 +14,16 @@ from ..codegen.matrix_emitter import MatrixEmitter
 from ..codegen.ring_jobs import Gatherer
 from ..codegen.scheduling import completes, ordered
 from ..errors import CompileError
-from ..lowering.forms import NotMatrices
 from ..lowering.ring import ReduceScatter
 from ..lowering.sums import MatrixSum
 from ..tiling.chunks import chunked, divisions
 from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
-from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS
-from .ordering import woven
-from .paced import is_paced, paced
+from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS, TRIED_ROWS
+from .ordering import jobs_in_order, reads_windows
 
-__all__ = ["NotMatrices", "Order", "Schedule", "changes", "emitted_again", "search"]
+__all__ = ["Order", "Schedule", "changes", "emitted_again", "search"]
 
 _EMISSION = 0.6  # the time of emitting instructions, in simulations of their cycles
 _FASTER = "a larger array (`n`), which has fewer tiles, or a smaller batch"
@@ -48,10 +46,10 @@ def changes(lowered, config):
     if lowered.step.state:
         found = [{"starts": starts} for starts in divisions(lowered.sums, config.n)]
         rows = max(one.shape.rows for one in lowered.sums if isinstance(one, MatrixSum) and one.has_samples)
-        if len(found) > 1 or rows <= STEP_ROWS or is_paced(lowered.sums):
+        if len(found) > 1 or rows <= STEP_ROWS or reads_windows(lowered.sums):
             return found
         return [{"most_rows": STEP_ROWS}, {"most_rows": 0}]
-    return [{}] if is_paced(lowered.sums) else [{}, {"by_samples": True}]
+    return [{}] if reads_windows(lowered.sums) else [{}, {"by_samples": True}, {"most_rows": TRIED_ROWS}]
 
 
 @dataclass(frozen=True)
@@ -157,14 +155,14 @@ def _emitted(constants, config, cores, order, tell=None):
     parts = [part for one in lowered.sums for part in _split(one, emitter.memories)]
     split = chunked(parts, order.starts)
     memories = emitter.memories
-    memories.by_samples = order.by_samples or is_paced(split)
+    memories.by_samples = order.by_samples or reads_windows(split)
     if order.by_samples:
         memories.enter("samples")
     memories.parts = LAYER_PARTS if memories.by_samples else 1
     memories.most_rows = order.most_rows
     writer, sums = JobWriter(emitter, split), [one for one in split if one.products]
     whole = sum(array_cycles(one, (0, len(one.rows), 0, one.shape.tiles), config) for one in sums)
-    for one, job in (paced if memories.by_samples else woven)(split, writer, config):
+    for one, job in jobs_in_order(split, writer, config):
         writer.write(one, job)
         if tell:
             tell(writer.worked / max(1, whole))

@@ -3,7 +3,7 @@
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Opcode
 
-__all__ = ["array_cycles", "is_array_busier", "results_cycles", "softmax_cycles", "whole_cycles"]
+__all__ = ["array_cycles", "is_array_busier", "results_cycles", "whole_cycles"]
 
 _PER_ROW = {"plain": 1, "wide": 2, "pool": 1, "beside": 2}  # cycles of the activation unit for each row of a result
 
@@ -25,7 +25,9 @@ def results_cycles(one, job, config):
             made = rows // (result.pool.window[0] * result.pool.window[1])
             cycles += columns * (rows + made)
         elif result.softmax:
-            cycles += softmax_cycles(one, job, config, result.softmax) + rows * columns
+            fields = {"rows": rows, "tiles": columns, "lanes": one.shape.lanes(one.shape.tiles - 1)}
+            opcode = Opcode.SOFTMAX if result.softmax is True else Opcode.NORMALIZE
+            cycles += result_cycles(config, opcode, fields)[0] + rows * columns
         else:
             kind = "wide" if result.matrix.wide else "beside" if result.beside else "plain"
             cycles += columns * (_PER_ROW[kind] + result.matrix.halves) * made
@@ -42,10 +44,3 @@ def whole_cycles(cycles, run, config):
 def is_array_busier(run, config):
     """Returns True if sums take the array longer than their results take the vector port."""
     return whole_cycles(array_cycles, run, config) > whole_cycles(results_cycles, run, config)
-
-
-def softmax_cycles(one, job, config, function=True):
-    """Returns the cycles of SOFTMAX, or of NORMALIZE if `function` is a Norm, over the rows of a job."""
-    _, rows, _, columns = job
-    fields = {"rows": rows, "tiles": columns, "lanes": one.shape.lanes(one.shape.tiles - 1)}
-    return result_cycles(config, Opcode.SOFTMAX if function is True else Opcode.NORMALIZE, fields)[0]

@@ -8,8 +8,8 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
+from amaranth_tpu.sim.compiler.codegen.job_writer import JobWriter
 from amaranth_tpu.sim.compiler.errors import CompileError
-from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.compiler.passes.cropping import crop
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.functions.functions import NONE, RELU, Function
@@ -174,7 +174,7 @@ def test_refusal_in_one_line(rng):
 
 def test_unfinished_jobs_are_noticed(rng, monkeypatch):
     """An order of jobs that leaves windows unfinished does not become a program."""
-    monkeypatch.setattr(search, "is_paced", lambda sums: False)
+    monkeypatch.setattr(JobWriter, "is_open", lambda *_: False)
     with pytest.raises(AssertionError, match="jobs are left unfinished"):
         compile_step(with_parameters(convolutions(rng, (5, 9), 12, 3, 7)), Sgd(), CONFIG, 3)
 
