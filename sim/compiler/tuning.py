@@ -31,7 +31,7 @@ GATHERED_TILES = 4  # that the cores of a ring gather at a time. -> 1: ring of d
 # Loads at the start and end of a program
 LOAD_COST = 16  # cycles of a LOAD beside the cycles of its rows, if zeros are loaded. -> 0: vww +1.3 %, c-8 +0.2 %
 STARTING = 4  # LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last. -> 0: c +1.6 %
-FIRST_LOADS = (0, 1, 3, 7, 15, 31)  # tiles of inputs that precede the first loads of a step.
+FIRST_LOADS = (0, 1, 3, 6, 10)  # tiles of inputs that precede the first loads of a step.
 LAST_LOADS = (7, 3, 1)  # tiles of inputs from each of the last loads on, in a step of one column tile.
 
 # Order of jobs

@@ -198,7 +198,8 @@ class SumCode:
         step = max(1, self.plan.piece // product.held_rows(self.plan.rows))
         if self.emitter.issued[MATMUL] or product.turned:
             return [*range(0, inputs, step)]
-        starts = [*(one for one in FIRST_LOADS if one < min(step, inputs)), *range(step, inputs, step)]
+        step = min(step, FIRST_LOADS[-1])
+        starts = [*(one for one in FIRST_LOADS[:-1] if one < inputs and one < step), *range(step, inputs, step)]
         ends = [inputs - count for count in LAST_LOADS if count < inputs and self.columns == 1 < self.rows]
         return [one for one in starts if one < min(ends, default=inputs)] + ends
 
