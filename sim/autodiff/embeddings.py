@@ -44,7 +44,7 @@ def with_embeddings(graph):
         stage = Stage(feed.tensor, (term,), (tensor.height, tensor.width), name=feed.tensor, title=title)
         made.stages.append(stage)
     made.stages += graph.stages
-    return replace(made, feeds=tuple(feeds), inputs=tuple(feed.tensor for feed in feeds))
+    return replace(made, feeds=tuple(feeds), inputs=(*(feed.tensor for feed in feeds), *graph.masks))
 
 
 def tied_terms(graph, name):

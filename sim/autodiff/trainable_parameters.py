@@ -66,7 +66,7 @@ def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
 
 
 def _united(graph, others):
-    """Returns the graph with one name for weights, and for biases, that are equal in a graph with other weights, too. `others`
+    """Returns the graph with one name for weights, and for biases, which are equal in a graph with other weights, too. `others`
     returns that graph; without it, equal weights are one, and biases are not."""
     first, names, other = {}, {}, None
     for stage in graph.stages:

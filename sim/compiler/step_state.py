@@ -42,8 +42,9 @@ class StepMemory:
             Samples, in the order of the ONNX model.
         targets : bfloat16 (batch, classes)
             Targets, in the order of the ONNX model's results.
-        masks : dict of int to bfloat16 (batch, height, width, channels)
-            Dropout masks of stages' results, by stage number. Values are 0 or the factor of kept values.
+        masks : dict to bfloat16 (batch, height, width, channels)
+            Dropout masks of stages' results, by stage number, with values of 0 or the factor of kept values; or of inputs, by
+            name.
         counted : array (batch, positions) or None
             As in :func:`sim.golden.training.step`.
         """
@@ -56,6 +57,7 @@ class StepMemory:
         for name, number in zip(self.step.inputs[len(values) :], self.masked):
             height, width, _ = self.step.tensors[name].shape
             values[name] = self._mask(number, masks)[:, :height, :width]  # the other positions are not read
+        values |= {name: np.asarray(masks[name], bfloat16) for name in graph.masks if name in masks}
         return values | target_tensors(self.step, graph, targets, counted)
 
     def _mask(self, number, masks):

@@ -3,8 +3,9 @@
 import numpy as np
 from onnx import helper, numpy_helper
 
-__all__ = ["added_halves", "split_recurrent_biases"]
+__all__ = ["ADDED", "added_halves", "split_recurrent_biases"]
 
+ADDED = ", added"  # end of the names of nodes that another step than the exporter adds
 _LAYERS = ("LSTM", "GRU", "RNN")
 _STATE = ", biases of the state"
 
@@ -23,7 +24,7 @@ def split_recurrent_biases(model):
         parts = map(np.ascontiguousarray, np.split(array, cuts, axis=1))
         graph.initializer.remove(tensors.pop(name))
         graph.initializer.extend(map(numpy_helper.from_array, parts, names))
-        graph.node.insert(0, helper.make_node("Concat", names, [name], f"{name}, concat", axis=1))
+        graph.node.insert(0, helper.make_node("Concat", names, [name], f"{name}{ADDED}", axis=1))
 
 
 def _cuts(node, size):

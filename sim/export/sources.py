@@ -134,7 +134,7 @@ def _alone(model, added, path, parameters, shapes):
 
 
 def _are_all(weights, path, parameters, shapes):
-    """Returns True if the other constants of the network do not depend on the weights."""
+    """Returns True if no other constant of the network depends on the weights."""
     rng = np.random.default_rng(1)
     values = [[rng.normal(size=one.initial.shape) for one in parameters.values()] for _ in range(2)]
     graphs = [_graph(path, weights.filled(one), shapes) for one in values]

@@ -26,20 +26,17 @@ class Dropout:
 
     share: float  # dropout rate: the probability that a number is dropped, in [0, 1)
     seed: int = 1
+    rates: tuple = ()  # Tuple of (str, float). Inputs with masks, and their rates, in place of hidden layers.
 
     def __post_init__(self):
-        if not 0 <= self.share < 1:
-            raise ValueError(f"the share of dropout must be at least 0 and less than 1, not {self.share:g}")
-
-    @property
-    def _edge(self):
-        """Returns the threshold, 0 to 255. A number is dropped if its random byte is below the threshold."""
-        return min(round(self.share * 256), 255)
+        for share in (self.share, *(rate for _, rate in self.rates)):
+            if not 0 <= share < 1:
+                raise ValueError(f"the share of dropout must be at least 0 and less than 1, not {share:g}")
 
     @property
     def factor(self):
         """Returns the factor of the numbers that are not dropped, 1 / (1 - share) in bfloat16."""
-        return np.float32(256 / (256 - self._edge)).astype(bfloat16)
+        return _factor(_edge(self.share))
 
     def stages(self, graph):
         """Returns the indices of the stages whose results get a mask, in a network."""
@@ -56,18 +53,30 @@ class Dropout:
         return dense or tuple(number for number in sorted(trained) if stages[number].output in read)
 
     def masks(self, graph, step, batch):
-        """Returns the masks of one training step, as `{stage number: bfloat16 (batch, height, width, channels)}`. Steps are
-        counted from 0.
+        """Returns the masks of one training step, as `{stage number or input: bfloat16 (batch, height, width, channels)}`. Steps
+        are counted from 0.
 
-        Random bytes come from Philox 4x64 (Salmon and others 2011). Its key is (seed, stage); the third word of its counter is
-        `step`. The bytes belong to the numbers of the mask in the order sample, y, x, channel. Numbers whose byte is below `share
-        * 256`, rounded, are dropped.
+        Random bytes come from Philox 4x64 (Salmon and others 2011). Its key is (seed, number of the stage, or place in `rates`);
+        the third word of its counter is `step`. The bytes belong to the numbers of the mask in the order sample, y, x, channel.
+        Numbers whose byte is below the rate times 256, rounded, are dropped.
         """
-        masks = {}
-        for number in self.stages(graph):
-            stage = graph.stages[number]
-            shape = (batch, *stage.result_size, graph.channels(stage))
+        shapes = {
+            number: (*graph.stages[number].result_size, graph.channels(graph.stages[number])) for number in self.stages(graph)
+        }
+        shapes |= {name: graph.tensors[name].shape for name, _ in self.rates}
+        edges, masks = {name: _edge(rate) for name, rate in self.rates}, {}
+        for place, (name, shape) in enumerate(shapes.items()):
+            number, edge = (place, edges[name]) if name in edges else (name, _edge(self.share))
             random = np.random.Generator(np.random.Philox(key=[self.seed, number], counter=[0, 0, step, 0]))
-            bytes_of = np.frombuffer(random.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
-            masks[number] = np.where(bytes_of < self._edge, bfloat16(0), self.factor)
+            bytes_of = np.frombuffer(random.bytes(batch * int(np.prod(shape))), np.uint8).reshape(batch, *shape)
+            masks[name] = np.where(bytes_of < edge, bfloat16(0), _factor(edge))
         return masks
+
+
+def _edge(share):
+    """Returns the threshold, 0 to 255. A number is dropped if its random byte is below the threshold."""
+    return min(round(share * 256), 255)
+
+
+def _factor(edge):
+    return np.float32(256 / (256 - edge)).astype(bfloat16)

@@ -110,8 +110,8 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
     targets : bfloat16 (batch, output size)
         In the order of the model's outputs; see :class:`sim.golden.losses.Positions`.
     rate : float
-    masks : dict of int to bfloat16 (batch, height, width, channels), or None
-        Dropout masks of stages' results, by stage number; see :class:`sim.golden.dropout.Dropout`.
+    masks : dict to bfloat16 (batch, height, width, channels), or None
+        Dropout masks of stages' results, by stage number, or of inputs, by name; see :class:`sim.golden.dropout.Dropout`.
     sums : sim.golden.sums.Sums or None
         Implementation of the long sums. Default: the definition. :func:`sim.golden.compiled_sums.fastest_sums` gives the same
         bits.
@@ -130,11 +130,13 @@ def step(graph, state, optimizer, x, targets, rate, masks=None, sums=None, cores
         If the batch cannot be split equally among the cores.
     """
     masks, shards = masks or {}, shards_of(len(x), cores)
-    made = step_graph(graph, optimizer, tuple(sorted(masks)), cores)
+    numbers = tuple(sorted(masks.keys() - {*graph.masks}))
+    made = step_graph(graph, optimizer, numbers, cores)
     x = x if x.dtype == bfloat16 else round_bfloat16(x)
     inputs = graph.arrange_inputs(x)
-    named = zip(made.inputs[len(inputs) :], (masks[number] for number in sorted(masks)))
-    values = inputs | {name: mask.reshape(-1, *made.tensors[name].shape) for name, mask in named}
+    named = dict(zip(made.inputs[len(inputs) :], map(masks.get, numbers)))
+    named |= {name: masks[name] for name in graph.masks if name in masks}
+    values = inputs | {name: mask.reshape(-1, *made.tensors[name].shape) for name, mask in named.items()}
     values |= target_tensors(made, graph, targets, counted)
     factors = optimizer.factors(rate, divisor_of(graph, len(x), counted), state.steps + 1)
     values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in made.factors.items()}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 __all__ = ["Feed", "SampleOrder"]
 
@@ -47,6 +48,9 @@ class SampleOrder:
     rounded: str = ""  # clause about weights that were rounded to another format than bfloat16
     #: Sim.fusion.origin.Origin or None. Inputs and outputs of the ONNX model. None if the graph was not read from a file.
     origin: object = field(default=None, repr=False)
+    #: Tuple of str. The inputs whose numbers are never negative, such as masks of dropout. They are no part of a sample: in
+    #: inference, they are 1.
+    masks: tuple = ()
     #: All input tensors, if there are several or if the host looks up rows of tables. Empty: the input is a permuted sample.
     feeds: tuple[Feed, ...] = field(default=(), repr=False)
 
@@ -95,15 +99,16 @@ class SampleOrder:
 
     def arrange_inputs(self, samples):
         """Returns {tensor: values (batch, height, width, channels)} of all input tensors, for :meth:`fed` samples."""
-        if not self.feeds:
-            return {self.input: self.arrange_input(samples)}
         samples = np.asarray(samples)
+        ones = {name: np.ones((len(samples), *self.tensors[name].shape), bfloat16) for name in self.masks}
+        if not self.feeds:
+            return {self.input: self.arrange_input(samples)} | ones
         shapes = [self.tensors[name].shape for name in self.input_names]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
         parts = np.split(samples, ends, axis=1)
         return {
             name: np.ascontiguousarray(part).reshape(-1, *shape) for name, part, shape in zip(self.input_names, parts, shapes)
-        }
+        } | ones
 
     def arrange_output(self, values):
         """Arranges the output tensors, {name: (batch, height, width, channels)}, as results, float32 (batch, output size), in the

@@ -11,9 +11,10 @@ import onnx
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion
 from .batch_norms import BatchNorm
+from .dropouts import dropout_rate
 from .exports import export_error, silent
 from .model import Model
-from .source import Source, dropout_rate
+from .source import Source
 from .temporary_file import TemporaryFile
 
 __all__ = ["from_keras"]
@@ -80,7 +81,7 @@ def from_keras(model, probabilities=False, effort="best"):
         model.name,
         lambda: {one.path: np.array(keras.ops.convert_to_numpy(one.value)) for one in _weights(model)},
         lambda values: [one.assign(values[one.path]) for one in _weights(model)],
-        lambda affine: _exported(model, affine or {}),
+        lambda affine, training=False: _exported(model, affine or {}, training),
         dropout_rate(model.name, list(_layers(model))),
         {one.path for one in model.non_trainable_weights},
         [norm for norm, _ in _norms(model)],
@@ -187,9 +188,26 @@ def _statistics(model, x, names, batch):
     return found
 
 
-def _exported(model, affine):
+@contextmanager
+def _with_dropout(model, training):
+    """Lets layers of Dropout drop values in exports of the backend torch, during a `with` block."""
+    import keras
+
+    layers = [one for one in model._flatten_layers() if isinstance(one, keras.layers.Dropout) and one.rate] * training
+    try:
+        for layer in layers:
+            import torch
+
+            layer.call = lambda inputs, training=None, rate=layer.rate: torch.nn.functional.dropout(inputs, rate, True)
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("call", None)
+
+
+def _exported(model, affine, training):
     calls = {name: _affine(*pair) for name, pair in affine.items()}
-    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, calls):
+    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, calls), _with_dropout(model, training):
         path = Path(folder) / "model.onnx"
         try:
             shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]

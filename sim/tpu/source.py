@@ -10,16 +10,18 @@ shifts here (:class:`.BatchNorm`), which :func:`.fold_affine` combines with the 
 import warnings
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..export.affine_layers import Affine, fold_affine
-from ..export.recurrent_biases import split_recurrent_biases
+from ..export.recurrent_biases import ADDED, split_recurrent_biases
 from ..ir.errors import ModelError
+from .dropouts import drops_of, with_masks
 
-__all__ = ["Source", "dropout_rate"]
+__all__ = ["Source"]
 
 _FIRST, _MOST = 1 << 23, 1 << 23  # integers from 2^23 to 2^24 are exact in binary32, and rare as constants
 
@@ -37,9 +39,10 @@ class Source:
         Replaces weights by those in a dict of the same form.
     export : callable
         `export(affine)` returns the object as onnx.ModelProto. `affine` has scale and shift of each of `norms`, `{name: (array,
-        array)}`: the layer must then compute `x * scale + shift`. With None, it is exported as it is.
+        array)}`: the layer must then compute `x * scale + shift`. With None, it is exported as it is. `export(affine, True)`
+        returns it with its operators Dropout, as in training.
     dropout : float or ModelError
-        Dropout rate for training, or the error that explains why there is none.
+        Dropout rate for training. If it drops other values than :class:`.Dropout`, the error if they cannot be found.
     fixed : collection of str
         Names of weights that the framework does not train, such as masks and frozen layers. They may be missing in the model.
     norms : list of BatchNorm
@@ -56,7 +59,7 @@ class Source:
 
     def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), statistics=None):
         self.object = None  # the object, for callbacks of its framework
-        self.title, self._own, self._write_own, self._dropout = title, read, write, dropout
+        self.title, self._own, self._write_own, self._export, self._dropout = title, read, write, export, dropout
         self._norms, self._statistics, self.model = list(norms), statistics, None
         self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
         weights = self._read()
@@ -121,7 +124,7 @@ class Source:
             tied = [name for name, other in self._places.items() if places.ndim == 2 and np.array_equal(other, places.T)]
             if tied:  # one weight in both forms, as a table of embeddings that computes logits too
                 model.graph.initializer.remove(one)
-                model.graph.node.insert(0, helper.make_node("Transpose", tied, [one.name], f"{one.name}_transposed"))
+                model.graph.node.insert(0, helper.make_node("Transpose", tied, [one.name], f"{one.name}{ADDED}"))
                 continue
             self._places[one.name] = places
             np.add.at(counts, places.ravel(), 1)
@@ -129,10 +132,11 @@ class Source:
         self._counts = {name: part for name, part in zip(every, _parts(counts, every)) if name in weights}
         return model
 
-    def _fold(self):
-        """Makes the model of the present weights. Scales and shifts of layers become weights that the core trains."""
+    def _fold(self, form=None):
+        """Makes the model of the present weights. Scales and shifts of layers become weights that the core trains. `form` is a
+        model with other operators. Default: the exported model."""
         weights, self._places, self.model = self._read(), dict(self._all_places), onnx.ModelProto()
-        self.model.CopyFrom(self._unfolded)
+        self.model.CopyFrom(self._unfolded if form is None else form)
         flat, names, ends = _flat(weights).astype(np.float32), [*weights], _ends(weights)
 
         def name_of(places):
@@ -195,10 +199,24 @@ class Source:
 
     @property
     def dropout(self):
-        """Returns the dropout rate. Raises ModelError if the object drops values where the core does not."""
-        if isinstance(self._dropout, ModelError):
+        """Returns the dropout rate. Returns None if :meth:`masked` has the tensors that are dropped."""
+        return None if isinstance(self._dropout, ModelError) else self._dropout
+
+    def masked(self):
+        """Returns the :class:`.MaskedModel` of the present weights. Raises ModelError if the dropped tensors are not known."""
+        self.check()
+        weights, plain = self._read(), self.model
+        try:
+            training = self._export({norm.name: (weights[norm.scale], weights[norm.shift]) for norm in self._norms}, True)
+        except ModelError:
+            raise self._dropout from None
+        rates = drops_of(training, self._unfolded)
+        if rates is None:
             raise self._dropout
-        return self._dropout
+        made = with_masks(self._unfolded, rates, self.title)
+        self._fold(made.model)
+        made, self.model = replace(made, model=self.model), plain
+        return made
 
     def check(self):
         """Raises ModelError if trained weights cannot be stored in the object."""
@@ -360,33 +378,3 @@ def _parts(flat, weights):
 
 def _listed(names):
     return f" {', '.join(names[:3])}{' ...' if names[3:] else ''}" if names else ""
-
-
-def dropout_rate(title, layers):
-    """Returns the dropout rate of a network, 0 without Dropout. If the network drops other values than
-    :class:`sim.golden.dropout.Dropout`, returns a ModelError.
-
-    Parameters
-    ----------
-    title : str
-        Name of the object for messages.
-    layers : list of str or float
-        Layers in order: "dense" or "other" for a layer with weights, and the rate of a Dropout layer.
-    """
-    after, rates, weighted = [], {one for one in layers if not isinstance(one, str)} - {0}, 0
-    for one in layers:
-        if isinstance(one, str):
-            weighted += 1
-        elif one:
-            after.append(weighted - 1)
-    kinds = [one for one in layers if isinstance(one, str)]
-    dense = [number for number, kind in enumerate(kinds[:-1]) if kind == "dense"]
-    if not rates:
-        return 0.0
-    if len(rates) > 1 or after != (dense or [len(kinds) - 2]):
-        found = ", ".join(f"{rate:g}" for rate in sorted(rates))
-        return ModelError(
-            f"{title}: the core drops results of each hidden dense layer, or else the inputs of the last layer, with one rate; "
-            f"its Dropout layers, of rate {found}, drop others; give fit the argument `dropout`"
-        )
-    return float(rates.pop())

@@ -14,9 +14,10 @@ from ..ir.errors import ModelError
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion, shown
 from .batch_norms import BatchNorm
+from .dropouts import dropout_rate
 from .exports import export_error, shapes_of, silent
 from .model import Model
-from .source import Source, dropout_rate
+from .source import Source
 from .temporary_file import TemporaryFile
 
 __all__ = ["as_torch", "from_torch"]
@@ -75,7 +76,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
         title,
         lambda: {name: _array(one) for name, one in _weights(module)},
         lambda values: _write(module, values),
-        lambda affine: _exported(module, inputs, title, affine or {}),
+        lambda affine, training=False: _exported(module, inputs, title, affine or {}, training),
         dropout_rate(title, list(_layers(module))),
         {name for name, one in _weights(module) if not one.requires_grad},
         list(_norms(module)),
@@ -166,11 +167,14 @@ def _two_samples(example):
 
 
 @contextmanager
-def _as_in_inference(module):
-    """Switches all parts of a module to inference during a `with` block, in silence."""
+def _with_modes(module, training=False):
+    """Switches all parts of a module to inference during a `with` block, in silence; or all but normalizations to training."""
+    from torch.nn.modules.batchnorm import _NormBase
+
     modes = [(one, one.training) for one in module.modules()]
     try:
-        module.eval()
+        for one, _ in modes:
+            one.training = training and not isinstance(one, _NormBase)
         with silent():
             yield
     finally:
@@ -242,17 +246,17 @@ def _statistics(module, example, x, names, batch):
         return measured
 
     samples = torch.from_numpy(np.asarray(x, np.float32).reshape(-1, *example.shape[1:]))
-    with _as_in_inference(module), torch.no_grad():
+    with _with_modes(module), torch.no_grad():
         with _with_forward(module, {name: forward(name, module.get_submodule(name)) for name in names}):
             module(samples)
     return found
 
 
-def _exported(module, inputs, title, affine):
+def _exported(module, inputs, title, affine, training):
     import torch
 
     batch = torch.export.Dim("batch")
-    with tempfile.TemporaryDirectory() as folder, _as_in_inference(module), _with_affine(module, affine):
+    with tempfile.TemporaryDirectory() as folder, _with_modes(module, training), _with_affine(module, affine):
         path = Path(folder) / "model.onnx"
         try:
             with torch.no_grad():

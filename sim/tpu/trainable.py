@@ -12,6 +12,7 @@ from ..trainer.errors import ArgumentError
 from ..trainer.plan import takes
 from .arguments import also_named
 from .batches import Batches, gathered
+from .dropouts import with_values
 from .evaluation import evaluation
 from .fit_arguments import FitArguments
 from .inputs_outputs import samples_of
@@ -101,22 +102,29 @@ class TrainableModel:
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
         network, restore = self.network, lambda: None
-        started = None
+        started = masked = None
         if source and source.has_norms:
             source.check()
             restore = source.prepare(rows := _some(network, first))
             started = source.model
-        if len(network.origin.inputs) > 1:
-            started = with_inputs_apart(started or onnx.load(network.origin.path))
-        if started is not None:
-            started = TemporaryFile(started, network.name)
-            network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
         try:
+            if given.dropout is None:
+                masked = source.masked()
+                started = masked.model
+            elif len(network.origin.inputs) > 1:
+                started = with_inputs_apart(started or onnx.load(network.origin.path))
+            if started is not None:
+                started = TemporaryFile(started, network.name)
+                network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
+            if masked:
+                network, rates = masked.network(network)
+                given = replace(given, dropout=rates)
             with source.trying() if source else nullcontext():
                 trained, scales, history = fit(network, x, y, with_keras_objects(given, source), source, self.check_programs)
         except BaseException:
             restore()
             raise
+        trained = with_values(source.model, trained) if masked else trained
         file = TemporaryFile(trained, network.name)
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(file.load(keep_softmax=network.stages[-1].softmax, shapes=shapes), file)

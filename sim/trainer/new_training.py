@@ -59,7 +59,8 @@ def make_plan(graph, given, *, patience=None, keep_best=False):
         named["learning_rate"] = _RATES[type(given.optimizer).__name__][graph.is_convolutional]
     try:
         shards_of(given.batch_size, given.cores)
-        named |= {"schedule": parse_schedule(given.schedule), "dropout": Dropout(given.dropout or 0.0, given.seed)}
+        share, rates = (0.0, given.dropout) if isinstance(given.dropout, tuple) else (given.dropout or 0.0, ())
+        named |= {"schedule": parse_schedule(given.schedule), "dropout": Dropout(share, given.seed, rates)}
     except ValueError as error:
         raise ArgumentError(str(error)) from None
     _check_factors(given.optimizer, named["learning_rate"], given.batch_size)

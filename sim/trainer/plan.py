@@ -74,12 +74,12 @@ class Hyperparameters:
     dropout: object = argument(
         None,
         "float or None",
-        "Dropout rate of the hidden dense layers; without such layers, of the inputs of the last layer. Default: the rate in the "
-        "PyTorch module or Keras model, else 0.",
+        "Dropout rate of the hidden dense layers; without such layers, of the inputs of the last layer. Default: the tensors and "
+        "rates of the PyTorch module or Keras model, else 0.",
         type=float,
         min=0,
         max=0.95,
-        texts={" Default: the rate in the PyTorch module or Keras model, else 0.": ""},
+        texts={" Default: the tensors and rates of the PyTorch module or Keras model, else 0.": ""},
     )
     seed: int = argument(
         1,
@@ -130,7 +130,7 @@ def numbers_of(given):
     """Yields `(name, type, minimum)` of each hyperparameter that is a number, without those that are left to their default."""
     for one in fields(Hyperparameters):
         kind = one.metadata["option"].get("type", int)
-        if kind in (int, float) and getattr(given, one.name) is not None:
+        if kind in (int, float) and not isinstance(getattr(given, one.name), (tuple, type(None))):
             yield one.name, kind, one.metadata["option"].get("min", 1)
 
 

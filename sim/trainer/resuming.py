@@ -35,7 +35,7 @@ def facts_of(training):
         "batch": plan.batch_size if plan.cores == 1 else f"{plan.batch_size} on {plan.cores} cores",
         "rate": plan.learning_rate,
         "seed": plan.seed,
-        "dropout": plan.dropout.share,
+        "dropout": repr(plan.dropout.rates) if plan.dropout.rates else plan.dropout.share,
         "schedule": plan.schedule.text + over,
         "data": training.samples.digest,
         "measured": training.measured and training.measured.digest,

@@ -13,8 +13,9 @@ from onnx import helper, numpy_helper
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.tpu.dropouts import dropout_rate
 from amaranth_tpu.sim.tpu.exports import export_error, silent
-from amaranth_tpu.sim.tpu.source import Source, dropout_rate
+from amaranth_tpu.sim.tpu.source import Source
 from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
 from language_models import language_model
 from onnx_models import Builder, reference
@@ -42,7 +43,7 @@ class Framework:
     def write(self, values):
         self.weights = {name: values[name].copy() for name in self.weights}
 
-    def export(self, affine=None):
+    def export(self, affine=None, training=False):
         if self.fails:
             raise ModelError("cannot be exported")
         b, own = Builder(["batch", INPUTS]), self.weights
@@ -76,7 +77,7 @@ class Added(Framework):
         self.weights = {f"{layer}/kernel": rng.normal(0, 0.5, (INPUTS, CLASSES)).astype(np.float32) for layer in "ab"}
         self.weights |= {f"{layer}/bias": rng.normal(0, 0.5, CLASSES).astype(np.float32) for layer in "ab"}
 
-    def export(self, affine=None):
+    def export(self, affine=None, training=False):
         b = Builder(["batch", INPUTS])
         own = self.weights
         b.node("Add", [b.node("Gemm", ["x", own[f"{layer}/kernel"], own[f"{layer}/bias"]]) for layer in "ab"])
@@ -99,7 +100,7 @@ class Letters:
     def write(self, values):
         self.weights = {name: values[name].copy() for name in self.weights}
 
-    def export(self, affine=None):
+    def export(self, affine=None, training=False):
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         for one in model.graph.initializer:
@@ -333,7 +334,8 @@ def test_dropout_of_the_object(rng, tmp_path, monkeypatch):
     model.fit(x, y, dropout=0)
     assert rates == [0.25, 0]
     refused = model_of(net.source(dropout_rate("Net", ["other", 0.1, "dense"] + [0.2, "dense"])))
-    with pytest.raises(tpu.ModelError, match="Net: the core drops .* of rate 0.1, 0.2, drop others; give fit the argument `dro"):
+    net.fails = True
+    with pytest.raises(tpu.ModelError, match="Net: the tensors that .* of rate 0.1, 0.2, drop are not found .* argument `dropou"):
         refused.fit(x, y)
     refused.fit(x, y, dropout=0.1)
 
