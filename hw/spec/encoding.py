@@ -4,7 +4,7 @@ from amaranth.lib import enum
 
 from .isa import INSTRUCTIONS, Opcode, records
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "disassemble", "encode"]
 
 
 def encode(opcode, **values):
@@ -48,3 +48,20 @@ def decode(word, config=None):
     if reserved:
         raise ValueError(f"{opcode.name}: reserved bits {reserved:#x} are set")
     return opcode, {field.name: word >> field.first & (1 << field.width) - 1 for field in INSTRUCTIONS[opcode].fields}
+
+
+def disassemble(image, size):
+    """Disassembles an image of instructions of `size` bytes, up to its first HALT. Returns one line per instruction, with the
+    fields that are not 0."""
+    lines = []
+    for pc in range(0, len(image) - 31, size):
+        word = int.from_bytes(image[pc : pc + 32], "little")
+        try:
+            opcode, fields = decode(word)
+        except ValueError:
+            return "\n".join([*lines, f"{pc:6x}  ILLEGAL {word:#x}"])
+        shown = " ".join(f"{name}={value}" for name, value in fields.items() if value)
+        lines.append(f"{pc:6x}  {opcode.name:12} {shown}".rstrip())
+        if opcode is Opcode.HALT:
+            break
+    return "\n".join(lines)

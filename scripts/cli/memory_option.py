@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from amaranth_tpu.sim.compiler.host_memory import HOST_LATENCY, MEMORY_NAMES, parse_memory
+from amaranth_tpu.sim.rtl.host_memory import HOST_LATENCY, MEMORY_NAMES, parse_memory
 
 __all__ = ["DEFAULT_MEMORY", "host_of", "memory_option", "pauses_option"]
 

@@ -10,7 +10,7 @@ __all__ = ["show_plan", "show_layers", "plan_of"]
 
 def plan_of(program):
     """Returns the tiling and cost of each layer as a dict for `--json`: `layers`, and the estimated `cycles` of a batch."""
-    from amaranth_tpu.sim.compiler.report import expected_layers
+    from amaranth_tpu.sim.tpu.layer_costs import expected_layers
 
     layers = []
     for number, layer in enumerate(expected_layers(program)):

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.encoding import decode
+from amaranth_tpu.hw.spec.encoding import disassemble
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode, Region
 
 from ..golden.ring import words_sent
-from .host_memory import DEFAULT_HOST, HostMemory
+from ..rtl.host_memory import DEFAULT_HOST, HostMemory
 from .timing.model import simulate
 
-__all__ = ["Cost", "Program", "cost_of", "disassemble", "factor", "host_vectors"]
+__all__ = ["Cost", "Program", "cost_of", "factor", "host_vectors"]
 
 
 def host_vectors(ops, use, n):
@@ -118,7 +118,7 @@ class Program:
     @cached_property
     def listing(self):
         """Returns the disassembled program, one instruction per line."""
-        return disassemble(self.model[: self.instructions * self.config.instruction_bytes], self.config)
+        return disassemble(self.model, self.config.instruction_bytes)
 
     # Arrays and bytes
 
@@ -166,20 +166,3 @@ class Program:
         """Returns the results in an image of region OUTPUT: float32 (batch, output size), in the order of the ONNX model."""
         graph = self.memory.network
         return graph.arrange_output({name: self.unpack(data, name)[: self.batch] for name in graph.outputs})
-
-
-def disassemble(model, config):
-    """Disassembles an image up to its first HALT. Returns one line per instruction, with the fields that are not 0."""
-    lines = []
-    for pc in range(0, len(model) - 31, config.instruction_bytes):
-        word = int.from_bytes(model[pc : pc + 32], "little")
-        try:
-            opcode, fields = decode(word)
-        except ValueError:
-            lines.append(f"{pc:6x}  ILLEGAL {word:#x}")
-            break
-        shown = " ".join(f"{name}={value}" for name, value in fields.items() if value)
-        lines.append(f"{pc:6x}  {opcode.name:12} {shown}".rstrip())
-        if opcode is Opcode.HALT:
-            break
-    return "\n".join(lines)

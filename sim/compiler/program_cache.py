@@ -2,8 +2,6 @@
 
 A file has the choices of the search and the encoded instructions, as JSON and arrays in an .npz file. It has no weights: their
 images are built each time a program is loaded.
-
-A second cache has an empty file for each program that a model of the core has checked (:mod:`sim.host.program_check`).
 """
 
 import hashlib
@@ -23,16 +21,15 @@ from ..data.source_digest import source_digest
 from .image import Code
 from .program import Cost
 
-__all__ = ["content_of", "key_of", "load", "note_checked", "store", "was_checked"]
+__all__ = ["content_of", "digest_of", "key_of", "load", "most_bytes", "store"]
 
-_CACHE, _CHECKS = DiskCache("programs"), DiskCache("checks")
-_CHECK_BYTES = 1 << 18  # of all files of `_CHECKS`
+_CACHE = DiskCache("programs")
 _VARIABLE, _MOST_MB = "TPU_PROGRAMS_MB", 256
 
 _FOREIGN = "name", "origin", "preprocess", "rounded"  # fields of a graph that do not affect the program
 
 
-def _most():
+def most_bytes():
     """Returns the size limit of the cache in bytes, from `TPU_PROGRAMS_MB`; 0 disables the cache."""
     text = os.environ.get(_VARIABLE, str(_MOST_MB))
     if not (text.isascii() and text.isdecimal()):
@@ -43,10 +40,14 @@ def _most():
 
 
 def key_of(graph, config, *options):
-    """Returns the cache key of a program: the SHA-256 of the graph's content, the options, and the version of the code."""
+    """Returns the cache key of a program: the digest of the graph's content and the options."""
+    return digest_of(astuple(config), *options, content_of(graph))
+
+
+def digest_of(*values):
+    """Returns the SHA-256 of values and of the version of the code."""
     digest = hashlib.sha256()
-    _add(digest, [package_version(), source_digest(), astuple(config), *options])
-    _add(digest, content_of(graph))
+    _add(digest, [package_version(), source_digest(), *values])
     return digest.digest()
 
 
@@ -58,9 +59,10 @@ def content_of(graph):
 def _add(digest, value):
     """Adds a value to a digest, recursively. Different values, or the same values at different positions, give different
     digests."""
-    if isinstance(value, np.ndarray):
-        digest.update(f"array {value.dtype} {value.shape}".encode())
-        digest.update(value.tobytes())
+    if isinstance(value, (bytes, np.ndarray)):
+        array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
+        digest.update(f"array {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
     elif is_dataclass(value):
         _add(digest, [type(value).__name__, *(getattr(value, one.name) for one in fields(value))])
     elif isinstance(value, dict):
@@ -77,53 +79,24 @@ def _add(digest, value):
 def load(key):
     """Returns the number of the variant and the :class:`Code` stored under a key. Returns None if nothing is stored under the
     key."""
-    content = _CACHE.load(key) if _most() else None
+    content = _CACHE.load(key) if most_bytes() else None
     if content is None:
         return None
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        plain, places = json.loads(arrays["plain"].tobytes()), arrays["places"]
-        words, image = arrays["words"].tobytes(), tuple(arrays["image"].tolist())
-    cost, plans = Cost(**plain["cost"]), tuple(plain["plans"])
-    blocks = tuple(map(tuple, plain["blocks"]))
-    return plain["variant"], Code(words, image, blocks, places, plain["order"], plans, cost, plain["scratch"])
+        plain, words = json.loads(arrays["plain"].tobytes()), arrays["words"].tobytes()
+        others = {"image": tuple(arrays["image"].tolist()), "places": arrays["places"]}
+    number, cost, blocks, plans = (plain.pop(name) for name in ("variant", "cost", "blocks", "plans"))
+    others |= {"cost": Cost(**cost), "blocks": tuple(map(tuple, blocks)), "plans": tuple(plans)}
+    return number, Code(words=words, **others, **plain)
 
 
 def store(key, variant, code):
     """Stores a program under a key. Deletes the oldest files beyond `TPU_PROGRAMS_MB`."""
-    most = _most()
-    if not most:
+    if not most_bytes():
         return
-    plain = {
-        "variant": variant,
-        "blocks": code.blocks,
-        "order": code.order,
-        "plans": code.plans,
-        "cost": asdict(code.cost),
-        "scratch": code.scratch,
-    }
-    text = json.dumps(plain, default=int)  # converts numpy's integers
-    file = io.BytesIO()
-    plain_bytes, words = (np.frombuffer(data, np.uint8) for data in (text.encode(), code.words))
-    np.savez_compressed(file, plain=plain_bytes, words=words, places=code.places, image=np.array(code.image, np.int64))
-    _CACHE.store(key, file.getvalue(), most)
-
-
-def _key_of_check(program, *meaning):
-    """Returns the key of a check: a digest of a program's bytes and places, and of `meaning`, the values that say what it should
-    compute."""
-    digest = hashlib.sha256(program.model)
-    places = [(name, one.region, one.rows, one.divided) for name, one in program.tensors.items()]
-    sizes = sorted((region.name, size) for region, size in program.sizes.items())
-    _add(digest, [source_digest(), astuple(program.config), program.cores, program.batch, places, sizes, *meaning])
-    return digest.digest()
-
-
-def was_checked(program, *meaning):
-    """Returns True if :func:`note_checked` was called for this program, by any process, with this meaning."""
-    return bool(_most()) and _CHECKS.load(_key_of_check(program, *meaning)) is not None
-
-
-def note_checked(program, *meaning):
-    """Notes that a program computes what `meaning` says."""
-    if _most():
-        _CHECKS.store(_key_of_check(program, *meaning), b"", _CHECK_BYTES)
+    plain, file = {"variant": variant, **vars(code), "cost": asdict(code.cost)}, io.BytesIO()
+    words, image, places = (plain.pop(name) for name in ("words", "image", "places"))
+    text = json.dumps(plain, default=int).encode()  # converts numpy's integers
+    first, second = (np.frombuffer(data, np.uint8) for data in (text, words))
+    np.savez_compressed(file, plain=first, words=second, places=places, image=np.array(image, np.int64))
+    _CACHE.store(key, file.getvalue(), most_bytes())

@@ -14,10 +14,10 @@ import numpy as np
 from amaranth_tpu.hw.tools.process import lock
 from amaranth_tpu.hw.verilog.header import command
 
-from ..compiler.host_memory import HOST_LATENCY
 from ..data.checkpoints import Checkpoint
 from ..data.samples import as_samples
 from ..golden.network import core_input
+from ..rtl.host_memory import HOST_LATENCY
 from ..rtl.verilog_cache import verilog_of
 from .inference import run_samples, summarize
 from .spread import in_turn

@@ -2,9 +2,9 @@
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.host_memory import HOST_LATENCY
 from ..data.progress_lines import show
 from ..golden.machines import MachineFault, ring_of
+from ..rtl.host_memory import HOST_LATENCY
 from ..rtl.native_cells import check_cells, with_native_cells
 from ..rtl.runner import Simulation
 from ..rtl.simulators import simulator_version

@@ -2,13 +2,14 @@
 which results are right."""
 
 import logging
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
 from amaranth_tpu.hw.verilog.header import command
 
-from ..compiler.program_cache import content_of, note_checked, was_checked
+from ..compiler.program_cache import content_of, digest_of, most_bytes
+from ..data.disk_cache import DiskCache
 from ..data.printable import printable, quoted
 from ..data.progress_lines import phase
 from ..data.stress_samples import stress_samples
@@ -16,8 +17,10 @@ from ..golden.machines import why_python
 from ..golden.network import core_input, run_graph
 from .inference import InferenceImage, RunError
 
-__all__ = ["checked_program", "fault_of_compiler", "is_slow", "say_unchecked"]
+__all__ = ["checked_program", "fault_of_compiler", "is_slow", "note_checked", "say_unchecked", "was_checked"]
 
+#: An empty file for each program that is checked, and the bytes of all files.
+_CHECKS, _CHECK_BYTES = DiskCache("checks"), 1 << 18
 _SEED = 20
 _DISTINCT = 12  # samples that the golden model computes; the batches have them in random order
 _AT_ONCE = 4  # samples whose tensors are kept at the same time
@@ -54,6 +57,25 @@ def checked_program(network, program):
         raise RunError(fault_of_compiler(network.name, program, cause))
     note_checked(program, content)
     return replace(program, checked=True)
+
+
+def _key_of(program, meaning):
+    """Returns the key of a check: a digest of a program's bytes and places, and of `meaning`, the values that say what it should
+    compute."""
+    places = [(name, one.region, one.rows, one.divided) for name, one in program.tensors.items()]
+    sizes = sorted((region.name, size) for region, size in program.sizes.items())
+    return digest_of(program.model, astuple(program.config), program.cores, program.batch, places, sizes, *meaning)
+
+
+def was_checked(program, *meaning):
+    """Returns True if :func:`note_checked` was called for this program, by any process, with this meaning."""
+    return bool(most_bytes()) and _CHECKS.load(_key_of(program, meaning)) is not None
+
+
+def note_checked(program, *meaning):
+    """Notes that a program computes what `meaning` says."""
+    if most_bytes():
+        _CHECKS.store(_key_of(program, meaning), b"", _CHECK_BYTES)
 
 
 def checking(name, program):

@@ -18,12 +18,12 @@ from amaranth_tpu.hw.tools.process import ToolError, build_directory
 from amaranth_tpu.hw.verilog.header import command
 
 from ..compiler.errors import CompileError
-from ..compiler.host_memory import parse_memory
 from ..data.printable import printable
 from ..data.samples import random_samples
 from ..data.source_digest import source_digest
 from ..frontend.fixed_shapes import parse_shapes
 from ..models.shipped import SHIPPED
+from ..rtl.host_memory import parse_memory
 from ..tpu.inference_run import checked
 from ..tpu.load import load
 from ..tpu.places import Simulator
@@ -64,7 +64,7 @@ class CyclesJob:
     simulator: str | None = None
     effort: str = "best"  # effort of the compiler
     shapes: tuple[str, ...] = ()  # shapes of the model's inputs, as :func:`sim.frontend.fixed_shapes.parse_shapes` takes them
-    memory: str = "32"  # host memory, as :func:`sim.compiler.host_memory.parse_memory` takes it
+    memory: str = "32"  # host memory, as :func:`sim.rtl.host_memory.parse_memory` takes it
     cells: str = "rtl"  # cells of the RTL, `rtl` or `native`
 
     @property

@@ -2,7 +2,7 @@
 
 from amaranth_tpu.hw.config import Config, ConfigError, from_preset
 
-from ..compiler.host_memory import parse_memory
+from ..rtl.host_memory import parse_memory
 from ..trainer.errors import ArgumentError
 from .arguments import shown
 

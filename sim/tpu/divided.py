@@ -7,7 +7,6 @@ import numpy as np
 from onnx import helper
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
-from ..compiler.host_memory import HOST_LATENCY
 from ..data.errors import DataError
 from ..data.printable import printable, quoted
 from ..frontend.division import divide
@@ -16,6 +15,7 @@ from ..frontend.messages import inline
 from ..frontend.reader import checked_model, model_of
 from ..frontend.static_graph import RANDOM, static_graph
 from ..ir.errors import ModelError
+from ..rtl.host_memory import HOST_LATENCY
 from .arguments import also_named, as_array
 from .cores import config_of, host_of
 from .divided_parts import made_parts

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from amaranth_tpu.hw.spec.isa import Region
 
-from ..compiler.report import expected_layers
+from .layer_costs import expected_layers
 
 __all__ = ["Estimate", "estimate_of"]
 
@@ -50,7 +50,7 @@ class Estimate:
 
     @cached_property
     def layers(self):
-        """Returns the cost of each layer: a list of :class:`sim.compiler.report.LayerCost`. The cycles of the layers add up to
+        """Returns the cost of each layer: a list of :class:`sim.tpu.layer_costs.LayerCost`. The cycles of the layers add up to
         `cycles`."""
         return [layer for program in self.programs for layer in expected_layers(program)]
 

@@ -2,18 +2,18 @@
 
 from ..check.interpreters import InterpreterError
 from ..compiler.compile import check_batch, check_effort, compile_network
-from ..compiler.host_memory import HOST_LATENCY
-from ..compiler.report import measured_layers
 from ..golden.network import core_input
 from ..host.inference import count_batch, even_batch
 from ..host.program_check import checked_program
 from ..ir.row_norms import with_row_norms
+from ..rtl.host_memory import HOST_LATENCY
 from ..trainer.errors import ArgumentError
 from .arguments import also_named, check_name
 from .cores import config_of, host_of
 from .estimate import estimate_of
 from .inference_run import InferenceRun, RunError, checked
 from .inputs_outputs import inputs_of, outputs_of, samples_of
+from .layer_costs import measured_layers
 from .layers import layers_of, trace
 from .places import RTL, Interpreter, SerialBoard, Simulator, place_of
 from .trainable import TrainableModel
@@ -262,7 +262,7 @@ class Model(TrainableModel):
     @also_named("batch", "batch_size")
     def profile(self, x, on="verilator", *, core=None, batch=None, progress=None):
         """Measures each layer in the RTL, on the first batch of samples. Returns a list of
-        :class:`sim.compiler.report.LayerCost`: cycles, stalls by reason, utilisation, bus words.
+        :class:`sim.tpu.layer_costs.LayerCost`: cycles, stalls by reason, utilisation, bus words.
 
         The program's first layer, its first two layers and so on are executed. `progress` is called with `(done, total)`, the
         numbers of layers. :meth:`estimate` gives the layers without a simulation.

@@ -7,10 +7,10 @@ import numpy as np
 
 from amaranth_tpu.hw.tools.process import build_directory
 
-from ..compiler.report import expected_layers
 from ..data.whole_files import write_file
 from ..models.gpt import TOKENS, gpt_model, state_names
 from ..models.gpt_text import decoded, encoded
+from .layer_costs import expected_layers
 from .load import load
 
 __all__ = ["PARTS", "Letter", "cycles_by_part", "saved_model", "written"]

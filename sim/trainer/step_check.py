@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..compiler.program_cache import note_checked, was_checked
 from ..data.labels import PADDING
 from ..data.progress_lines import phase
 from ..data.stress_samples import stress_samples
@@ -13,7 +12,7 @@ from ..golden.arithmetic import round_bfloat16
 from ..golden.network import core_input
 from ..golden.training import step
 from ..host.inference import RunError
-from ..host.program_check import checking, fault_of_compiler, is_slow, say_unchecked
+from ..host.program_check import checking, fault_of_compiler, is_slow, note_checked, say_unchecked, was_checked
 from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .golden_training import Batch

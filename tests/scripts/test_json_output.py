@@ -12,8 +12,8 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.hw.verilog.header import source
 from amaranth_tpu.sim.check.against_model import ModelComparison
-from amaranth_tpu.sim.compiler.report import LayerCost
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.tpu.layer_costs import LayerCost
 from json_output import SCHEMA, printed
 from training_runs import write_dense_model, write_samples
 

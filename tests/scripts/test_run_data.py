@@ -355,8 +355,8 @@ def test_default_latency_is_the_same_everywhere(model, x, monkeypatch):
     import inspect
 
     from amaranth_tpu.sim.compiler.compile import compile_network
-    from amaranth_tpu.sim.compiler.host_memory import HOST_LATENCY
     from amaranth_tpu.sim.compiler.timing.model import simulate
+    from amaranth_tpu.sim.rtl.host_memory import HOST_LATENCY
 
     asked = []
 

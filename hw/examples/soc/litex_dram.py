@@ -24,13 +24,13 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.examples.soc.litex_soc import Clocks, connect, pins
 from amaranth_tpu.hw.examples.soc.litex_tpu import add_tpu
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.host_memory import parse_memory
 from amaranth_tpu.sim.data.samples import random_samples
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.host_image import cycle_limit
 from amaranth_tpu.sim.host.inference import InferenceImage
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.rtl.host_memory import parse_memory
 from amaranth_tpu.sim.rtl.native_cells import with_native_cells
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of

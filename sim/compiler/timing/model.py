@@ -16,7 +16,7 @@ from amaranth_tpu.hw.control.fetch_unit import FetchUnit
 from amaranth_tpu.hw.cycles import PASSES, in_array, result_cycles, results_register, update_latency
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
-from ..host_memory import DEFAULT_HOST
+from ...rtl.host_memory import DEFAULT_HOST
 from .alone import alone_cycles, exchange
 from .shared_memory import shared_memory
 from .tile_path import TilePath

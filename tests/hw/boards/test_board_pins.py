@@ -11,12 +11,12 @@ from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.boards.sdram_chip import SDRAM_32M, SdramChip
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.host_memory import parse_memory
 from amaranth_tpu.sim.data.digits import load_digits, preprocess
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.models.shipped import SHIPPED as SHIPPED_BY_NAME
+from amaranth_tpu.sim.rtl.host_memory import parse_memory
 from amaranth_tpu.sim.rtl.memory_images import write_image
 from amaranth_tpu.sim.rtl.native_cells import with_native_cells
 from amaranth_tpu.sim.rtl.runner import Simulation

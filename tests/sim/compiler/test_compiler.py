@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
-from amaranth_tpu.hw.spec.encoding import decode
+from amaranth_tpu.hw.spec.encoding import decode, disassemble
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.errors import CompileError
-from amaranth_tpu.sim.compiler.program import disassemble
 from amaranth_tpu.sim.compiler.program_text import program_text
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
@@ -162,7 +161,7 @@ def test_weights_come_before_their_use_and_program_is_listed():
     assert tiles == 0 and opcode is Opcode.HALT
     lines = program.listing.splitlines()
     assert len(lines) == program.instructions and lines[-1].split()[1] == "HALT"
-    assert "ILLEGAL" in disassemble(b"\xff" * config.instruction_bytes, config)
+    assert "ILLEGAL" in disassemble(b"\xff" * config.instruction_bytes, config.instruction_bytes)
 
 
 def test_the_same_bytes_every_time():

@@ -164,7 +164,7 @@ def test_least_recently_used_programs_are_removed(path, folder, monkeypatch):
     compiled(path, batch=1)
     order = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)  # 2, 3, 1
     sizes = [one.stat().st_size for one in order]
-    monkeypatch.setattr(program_cache, "_most", lambda: sum(sizes[1:]) + 100)
+    monkeypatch.setattr(program_cache, "most_bytes", lambda: sum(sizes[1:]) + 100)
     other = compiled(path, core=tpu.Config(n=8), batch=1)
     left = {*folder.iterdir()}
     assert order[0] not in left and order[2] in left and len(left) < 4

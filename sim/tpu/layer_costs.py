@@ -9,10 +9,10 @@ from amaranth_tpu.hw.spec.encoding import decode, encode
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.hw.spec.registers import STALLS
 
+from ..compiler.program import host_vectors
+from ..compiler.timing.units import MATMUL, UNITS
+from ..compiler.timing.waits import SumCost, sum_costs
 from ..functions.functions import NONE
-from .program import host_vectors
-from .timing.units import MATMUL, UNITS
-from .timing.waits import SumCost, sum_costs
 
 __all__ = ["LayerCost", "expected_layers", "measured_layers", "first_stages"]
 

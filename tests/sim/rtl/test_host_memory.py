@@ -6,11 +6,11 @@ import pytest
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.host_memory import HostMemory, parse_memory
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.host.inference import count_batch
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from amaranth_tpu.sim.rtl.host_memory import HostMemory, parse_memory
 from graphs import SHARED
 from suites import slow
 

@@ -6,12 +6,12 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
-from amaranth_tpu.sim.compiler.report import expected_layers, first_stages, measured_layers
 from amaranth_tpu.sim.compiler.timing import waits
 from amaranth_tpu.sim.compiler.timing.model import simulate
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.machines import machine_of
 from amaranth_tpu.sim.ir.graph import dense_chain
+from amaranth_tpu.sim.tpu.layer_costs import expected_layers, first_stages, measured_layers
 from seeds import seed
 from suites import slow
 
