@@ -23,3 +23,18 @@ def test_gate_of_a_large_image(rng, tmp_path, channels, height, width):
     run = model.run(x, on="model", core=tpu.Config(n=4, unified_buffer_depth=256, accumulator_depth=64))
     assert run.check().result.mismatched_bits == 0
     close(run.output, reference(path, x))
+
+
+@pytest.mark.parametrize("kernel, stride, width", [(511, 1, 511), (300, 7, 400), (256, 1, 258), (601, 3, 606)])
+def test_maximum_of_a_long_window(rng, tmp_path, kernel, stride, width):
+    """Windows of more than 255 positions, which a POOL cannot have: the maximum of maxima of parts. This was a traceback."""
+    b = Builder(["n", 3, width])
+    b("Conv", weights(rng, 3, 3, 1))
+    b("MaxPool", kernel_shape=[kernel], strides=[stride])
+    b("Relu")
+    b("Conv", weights(rng, 4, 3, 1))
+    path, x = b.save(tmp_path), rng.normal(size=(2, 3, width)).astype(np.float32)
+    model = tpu.load(path, effort="fast")
+    run = model.run(x, on="model", core=tpu.Config(n=4, accumulator_depth=1024))
+    assert run.check().result.mismatched_bits == 0
+    close(run.output, reference(path, x))
