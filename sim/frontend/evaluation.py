@@ -19,7 +19,7 @@ from .constants import fold_constants, read_constant
 from .index.narrow import in_narrower
 from .index.relayout import Relayout
 from .index.strided import uncopied
-from .index.values import LOWEST, MOST_VALUES, Step, SymbolicTensor, hidden, show, whole
+from .index.values import LOWEST, MOST_VALUES, Step, SymbolicTensor, has_all, hidden, show, whole
 from .index.views import everything
 from .inputs import APART, read_inputs
 from .messages import first_output, inline, title, unsupported
@@ -31,6 +31,8 @@ __all__ = ["Evaluation", "check_operators", "refusal_of_operator"]
 
 #: Operators of dynamic quantisation, whose scales depend on the values of each run.
 _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
+#: Values of a tensor up to which files of any size may go, and further ones for each byte: a small file takes little memory.
+_FEW_VALUES, _FEW_VALUES_OF_A_BYTE = 1 << 22, 8
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -100,12 +102,15 @@ class Evaluation:
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values have been released
         self.room = Room(self.graph)
+        self.most_values = min(MOST_VALUES, _FEW_VALUES + _FEW_VALUES_OF_A_BYTE * self.graph.ByteSize())
         self.done = set()  # nodes that have run, by id
 
     def read(self, keep_softmax):
         """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
         self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples, self.are_apart)
         self.values |= self.inputs.values
+        for name, value in self.values.items():
+            self._check_values(f"input {quoted(name)} has", value)
         if not self.graph.output:
             raise ModelError("the graph has no output")
         results = []
@@ -220,6 +225,11 @@ class Evaluation:
             return f"{title(users[0])}: {quoted(name)} is a sparse initialiser; store it as a plain one"
         return f"{title(users[0])}: its input {quoted(name)} is missing: no initialiser, input or node has this name"
 
+    def _check_values(self, what, value):
+        if isinstance(value, SymbolicTensor) and value.size > self.most_values:
+            limit = f"{self.most_values} are supported{' in so small a file' * (self.most_values < MOST_VALUES)}"
+            raise ModelError(f"{what} {value.size} values per sample; at most {limit}")
+
     # Nodes
 
     def _run(self, node):
@@ -243,8 +253,7 @@ class Evaluation:
         except Exception as error:  # numpy and onnx raise for mismatches that no check above finds
             raise ModelError(f"{title(node)}: cannot be computed: {inline(error)} ({type(error).__name__})") from None
         for name, value in zip(node.output, result):
-            if isinstance(value, SymbolicTensor) and value.size > MOST_VALUES:
-                raise ModelError(f"{title(node)}: makes {value.size} values per sample; at most {MOST_VALUES} are supported")
+            self._check_values(f"{title(node)}: makes", value)
             if name:
                 self.values[name] = value
                 _name(value, name)
@@ -285,7 +294,7 @@ def _name(tensor, name):
             tensor.source.value = name
             tensor.source.view = ValueView(name, tensor.dims[1:])
     if tensor.source.view is None and tensor.batch in (0, None) and tensor.dims[:1] == (1,):
-        if np.array_equal(np.sort(tensor.index), np.arange(prod(tensor.source.shape))):
+        if has_all(tensor.index, prod(tensor.source.shape)):
             tensor.source.view = ValueView(name, tensor.dims[1:], tensor.index.astype(np.int32))
 
 
@@ -295,7 +304,7 @@ def _without_softmax(tensor, keep):
     node = tensor.source
     if not isinstance(node, Linear) or not node.softmax or keep and node.softmax == "softmax":
         return tensor, False
-    complete = np.array_equal(np.sort(tensor.index), np.arange(prod(node.shape)))
+    complete = has_all(tensor.index, prod(node.shape))
     if not complete or node.softmax == "softmax" and node.shape[:2] != (1, 1):
         return tensor, False
     return replace(tensor, source=node.parts[0].taps[0].source), True

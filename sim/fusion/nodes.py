@@ -214,10 +214,13 @@ class Linear(Node):
         return self.open and self.pool is None and len(self.parts) == 1
 
 
+_ONE = np.ones(())  # in place of as many ones as a tensor has channels
+
+
 def identity(source):
     """Returns the :class:`SumRegion` that copies a node."""
     channels = source.shape[2]
-    tap = Tap(source, np.ones((1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
+    tap = Tap(source, np.broadcast_to(_ONE, (1, 1, 1, channels)), groups=channels, exact=True, select=np.arange(channels))
     return SumRegion((tap,), source.shape[:2])
 
 

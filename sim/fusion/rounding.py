@@ -78,7 +78,9 @@ def _terms(graph, tap, names, name, title, known):
     sparse = tap.exact and tap.groups == 1 and (tap.select is not None or 2 * np.count_nonzero(tap.weights) < tap.weights.size)
     key = tap.weights.__array_interface__["data"][0], tap.weights.shape, tap.weights.strides, tap.exact, sparse
     if key not in known:
-        parts = _rounded_weights(tap, title, sparse)
+        is_one = not any(tap.weights.strides) and tap.weights.size > 1  # one number, broadcast
+        parts = _rounded_weights(replace(tap, weights=tap.weights[:1, :1, :1, :1]) if is_one else tap, title, sparse)
+        parts = [np.broadcast_to(part, tap.weights.shape) for part in parts]
         known[key] = [graph.constant(name, part.reshape(-1, *part.shape[2:])) for part in parts]
     place = tap.kernel, tap.stride, tap.dilation, tap.padding, tap.groups
     return [Term(names[tap.source], one, *place, fixed=tap.exact, sparse=sparse) for one in known[key]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...fusion.nodes import Joint, Linear, SumRegion, Tap
 from .strided import LANES
-from .values import limited
+from .values import has_all, limited
 
 __all__ = ["block_cost", "block_product", "block_select"]
 
@@ -51,7 +51,7 @@ def block_product(step, tensor, weights, exact=False):
     block = depth // len(rows)
     channels, positions = rows % depth, rows // depth
     groups = channels[:, 0] // block
-    if (channels // block != groups[:, None]).any() or not np.array_equal(np.sort(tensor.index), np.arange(tensor.size)):
+    if (channels // block != groups[:, None]).any() or not has_all(tensor.index, tensor.size):
         return None
     limited(step, tensor.size, outputs)
     kernel = np.zeros((height, width, block, len(rows), outputs))

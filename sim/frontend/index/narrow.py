@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from ...fusion.nodes import Affine, Joint, Linear, per_channel
+from .values import has_all
 from .views import seen_through
 
 __all__ = ["in_narrower", "narrowed"]
@@ -47,7 +48,7 @@ def _member(tensor):
 def _of_affine(tensor, node):
     inner = narrowed(replace(tensor, source=node.source))
     source = inner.source
-    if inner.size != prod(source.shape) or not np.array_equal(np.sort(inner.index), np.arange(inner.size)):
+    if not has_all(inner.index, prod(source.shape)):
         return tensor
 
     def placed(values):

@@ -21,6 +21,7 @@ __all__ = [
     "LIMIT",
     "MOST_VALUES",
     "LOWEST",
+    "has_all",
     "hidden",
     "hide",
     "revealed",
@@ -264,6 +265,15 @@ def limited(step, *sizes):
             f"{step.title}: makes {show(sizes)} values, which is too large; "
             f"choose smaller inputs (by --shape or `shapes`, if the file leaves sizes open), or cut the model before it"
         )
+
+
+def has_all(index, size):
+    """Returns True if an index map has each of `size` values exactly once, in any order."""
+    if index.size != size or not size or index.min() < 0 or index.max() >= size:
+        return False
+    seen = np.zeros(size, bool)
+    seen[index.reshape(-1)] = True
+    return bool(seen.all())
 
 
 def whole(node):

@@ -19,7 +19,7 @@ from .fine import written_out
 from .relayout import Relayout
 from .runs import in_runs, select
 from .strided import choosing_cost, copying_cost, strided
-from .values import LIMIT, limited, show, whole
+from .values import LIMIT, has_all, limited, show, whole
 
 __all__ = [
     "View",
@@ -67,7 +67,7 @@ class View:
         """Returns True if the view covers the whole node: all rows and columns in order, and all channels in any order."""
         height, width, channels = self.source.shape
         return (
-            np.array_equal(np.sort(self.channels), np.arange(channels))
+            has_all(self.channels, channels)
             and np.array_equal(self.rows, np.arange(height))
             and np.array_equal(self.columns, np.arange(width))
         )
@@ -75,18 +75,16 @@ class View:
     @property
     def has_every_position(self):
         """Returns True if the view has each position of the node exactly once, with rows and columns in any order."""
-        return all(
-            np.array_equal(np.sort(places), np.arange(have))
-            for places, have in zip((self.rows, self.columns), self.source.shape[:2])
-        )
+        return all(has_all(places, have) for places, have in zip((self.rows, self.columns), self.source.shape[:2]))
 
 
 def _apart(source, index):
     """Returns the View of an index map (channel, y, x) into the node `source`. Returns None if the map does not split by axes."""
     _, width, channels = source.shape
-    there = index >= 0
-    parts = [np.where(there, part, -1) for part in (index % channels, index // (width * channels), index // channels % width)]
-    c, rows, columns = (part.max(axis=axes) for part, axes in zip(parts, ((1, 2), (0, 2), (0, 1))))
+    facts = {"where": index >= 0, "initial": -1}
+    c = (index % channels).max(axis=(1, 2), **facts)
+    rows = (index // (width * channels)).max(axis=(0, 2), **facts)
+    columns = (index // channels % width).max(axis=(0, 1), **facts)
     again = (rows[:, None] * width + columns) * channels + c[:, None, None]
     again[(c < 0)[:, None, None] | (rows < 0)[:, None] | (columns < 0)] = -1
     return View(source, c, rows, columns) if np.array_equal(again, index) else None
@@ -109,7 +107,7 @@ def _relayout(tensor, index):
     root = tensor.source
     while root.sources:
         root = root.sources[0]
-    if inner.size == size and np.array_equal(np.sort(inner, axis=None), np.arange(size)):
+    if has_all(inner, size):
         raise Relayout(root.name, (*inner.shape[1:], inner.shape[0]), inner.transpose(1, 2, 0).reshape(-1))
     axes = [length for length in root.sample if length != 1]
     if len(axes) == 1 and index.shape[0] == 1 and index.size > _MOST_GATHERS:  # a padded signal: a position for each value
@@ -426,7 +424,7 @@ def everything(step, tensor):
     returned. Otherwise a copy is returned."""
     if isinstance(tensor.source, Joint):
         return _as_vector(step, tensor)
-    if np.array_equal(np.sort(tensor.index), np.arange(np.prod(tensor.source.shape))):
+    if has_all(tensor.index, prod(tensor.source.shape)):
         return tensor
     ways = [roles for _, roles in arranged(tensor)] or roles_of(tensor.sample.shape)
     if not ways:

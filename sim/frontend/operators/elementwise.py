@@ -11,7 +11,7 @@ from ...ir.errors import ModelError
 from ...ir.stage import Pool
 from ..index.blocks import block_select
 from ..index.phases import phases_of
-from ..index.values import SymbolicTensor, common, limited, show, whole
+from ..index.values import SymbolicTensor, common, has_all, limited, show, whole
 from ..index.views import copied, everything, select, slide, view
 from ..registry import ELEMENTWISE, FUNCTIONS, ML, operator, register
 
@@ -279,7 +279,7 @@ def _in_blocks(step, one, two, operator):
     for fixed, moved in ((one, two), (two, one)):
         if isinstance(moved.source, Joint) or isinstance(fixed.source, Joint) or fixed.source.shape[:2] != (1, 1):
             continue
-        if not np.array_equal(np.sort(fixed.index), np.arange(fixed.source.shape[2])):
+        if not has_all(fixed.index, fixed.source.shape[2]):
             continue
         found = block_select(moved.source, _places(fixed, moved).reshape(-1))
         if found is None:
