@@ -233,12 +233,12 @@ class _Run:
                     return False
                 start = max(start, self.arrivals[0] + _TILE, self.shift_free)
             acc = op.acc + self.passes % op.tiles0 * op.acc_stride
-            while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now:
+            while self.recent and self.recent[0][0] + self.recent[0][2] + self.turnaround <= now + 1:
                 self.recent.popleft()
             end = acc + op.rows
             for begun, base, rows in self.recent:
                 if base < end and acc < base + rows:
-                    start = max(start, begun + self.turnaround + (0 if acc <= base else rows))
+                    start = max(start, begun + self.turnaround + (0 if acc <= base else rows - 1))
             self.pass_at, self.pass_acc = start, acc
             return True if start == now else self.at(start)
         acc, self.pass_acc = self.pass_acc, None
@@ -254,7 +254,7 @@ class _Run:
         self.passes += 1
         self.at(self.array_free)
         if self.passes == op.passes:
-            self.complete(MATMUL, now + op.rows + self.turnaround + self.config.n)
+            self.complete(MATMUL, now + op.rows - 1 + self.turnaround + self.config.n)
             self.taken[MATMUL] = False
         return True
 

@@ -17,7 +17,7 @@ UNIT = {opcode: (*_UNITS, Unit.CONTROL).index(record.unit) for opcode, record in
 
 def turnaround(config):
     """Returns the number of cycles after which a pass may read accumulator rows that the previous pass writes."""
-    return config.n * config.latency + config.read_latency
+    return config.n * config.latency + config.read_latency + 1
 
 
 @dataclass
