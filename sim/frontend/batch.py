@@ -36,6 +36,7 @@ _COMPARES = {
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
+_OF_EACH = ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Div", "MatMul", "Gather", "Squeeze", "Transpose", "Unsqueeze")
 _MOST = 1 << 16  # values that depend on the batch size: they are shapes
 _RECURRENT = ("GRU", "LSTM", "RNN")  # their constants with a batch axis are states
 
@@ -52,10 +53,14 @@ class Sizes:
 @dataclass(frozen=True, eq=False)
 class Repeated:
     """A constant array that is repeated along the batch axis. `values` is one repetition. It has size 1 along the axis
-    `batch`."""
+    `batch`. `given` is True if the values may be weights, such as a class token, and not only zeros of a first state."""
 
     values: np.ndarray
     batch: int
+    given: bool = False
+
+    def of(self, samples):
+        return np.repeat(self.values, samples, self.batch)
 
 
 def _refused(step, why=""):
@@ -88,8 +93,12 @@ def fold_open_constants(step, folder, room):
         return [_repeated(step, folded)]
     if operator == "Slice" and isinstance(arguments[0], Repeated):
         return [_sliced(step, folded)]
+    if operator == "Shape" and isinstance(arguments[0], Repeated):
+        (sizes,) = folded([arguments[0].values])
+        (more,) = folded([arguments[0].of(2)])
+        return [_settled(sizes, (more > sizes).astype(np.int64))]
     if any(isinstance(value, Repeated) for value in arguments):
-        raise _refused(step)
+        return _of_each(step, folded)
     if operator in ("Shape", "Size"):
         return folded([arguments[0].values])
     if operator == "Concat" or operator in _MOVES:
@@ -190,7 +199,7 @@ def _repeated(step, folded):
     batch = int(axes[0]) + values.ndim - len(shape.values)
     if values.shape[batch] != 1:
         raise _refused(step)
-    return Repeated(values, batch)
+    return Repeated(values, batch, any(value.size > 1 for value in constants))
 
 
 def _sliced(step, folded):
@@ -203,7 +212,24 @@ def _sliced(step, folded):
         axes = range(len(step.integers("starts", 1)))
     if repeated.batch in [axis % repeated.values.ndim for axis in axes]:
         raise _refused(step)
-    return Repeated(folded([repeated.values, *rest])[0], repeated.batch)
+    return replace(repeated, values=folded([repeated.values, *rest])[0])
+
+
+def _of_each(step, folded):
+    """Evaluates an operator of :data:`_OF_EACH`, which computes every sample in the same way. The axis of the samples in the
+    results is the one with as many values as samples."""
+    if step.operator not in _OF_EACH or any(isinstance(value, Sizes) for value in step.arguments):
+        raise _refused(step)
+    few, many = (
+        folded([value.of(count) if isinstance(value, Repeated) else value for value in step.arguments]) for count in (2, 3)
+    )
+    made, given = [], any(isinstance(value, Repeated) and value.given for value in step.arguments)
+    for one, other in zip(few, many):
+        axes = [axis for axis, sizes in enumerate(zip(one.shape, other.shape)) if sizes == (2, 3)]
+        if len(axes) != 1 or (first := one.take([0], axes[0])).size * 3 != other.size or (other != first).any():
+            raise _refused(step)
+        made.append(Repeated(first, axes[0], given))
+    return made
 
 
 def checked(step):

@@ -15,7 +15,7 @@ from ..index.values import SymbolicTensor, common, has_all, limited, show, whole
 from ..index.views import copied, everything, select, slide, view
 from ..registry import ELEMENTWISE, FUNCTIONS, ML, operator, register
 
-__all__ = ["added", "affine", "apply_operator", "apply_function", "broadcast", "in_range", "product"]
+__all__ = ["added", "affine", "apply_operator", "apply_function", "as_values", "broadcast", "in_range", "product"]
 
 
 _LEAST = 2.0**-126  # least normal number
@@ -76,6 +76,12 @@ def _folded_batch_norm(step, tensor):
     gain = gain / np.sqrt(variance + step.attributes.get("epsilon", 1e-5))
     shape = (-1,) + (1,) * (len(tensor.dims) - 2)
     return affine(step, tensor, scale=gain.reshape(shape), shift=(offset - mean * gain).reshape(shape))
+
+
+def as_values(step, given, like):
+    """Returns a constant as values that a node computes, so that training finds it as a bias and not as a factor. The node reads
+    a tensor, which it multiplies by 0."""
+    return affine(step, like, scale=np.zeros_like(given, np.float64), shift=given.astype(np.float64))
 
 
 def _per_value(step, tensor, constant):

@@ -26,8 +26,8 @@ def join(step, tensor):
         for value, constant in zip(step.arguments, constants)
     ]
     given, step = step.arguments, replace(step, arguments=parts)
-    tokens = [isinstance(value, Repeated) or constant is not None and constant.any() for value, constant in zip(given, constants)]
-    if not any(tokens):
+    is_token = any(isinstance(value, Repeated) and value.given for value in given)
+    if not is_token and not any(constant is not None and constant.any() for constant in constants):
         return concat(step, tensor)
     shapes = {(one.batch, *np.delete(one.dims, axis)) for one in parts if len(one.dims) == len(tensor.dims)}
     if len(shapes) > 1 or any(len(one.dims) != len(tensor.dims) for one in parts):

@@ -18,7 +18,7 @@ from ..index.views import arrangement, everything, seen_through, select
 from ..registry import LINEAR, operator
 from .concatenation import concat
 from .dense import multiplied
-from .elementwise import added, affine, apply_function, product
+from .elementwise import added, affine, apply_function, as_values, product
 
 __all__ = []
 
@@ -56,13 +56,6 @@ def _dense(step, values, weights):
     return values @ weights if isinstance(values, np.ndarray) else multiplied(step, values, weights)
 
 
-def _as_values(step, given, like):
-    """Returns a constant as values that a node computes, so that training finds it as a bias."""
-    if not isinstance(given, np.ndarray) or step.argument(3) is None:
-        return given
-    return affine(step, like, scale=np.zeros_like(given), shift=given)
-
-
 @dataclass(frozen=True, eq=False)
 class _Layer:
     """One direction of a recurrent layer."""
@@ -97,7 +90,10 @@ class _Layer:
         step, (hidden,) = self.step, state
         z, r = self._gate("z", x, hidden), self._gate("r", x, hidden)
         if step.attributes.get("linear_before_reset", 0):
-            recurrent = _times(step, r, _as_values(step, self._of_state("h", hidden), r))
+            recurrent = self._of_state("h", hidden)
+            if isinstance(recurrent, np.ndarray) and step.argument(3) is not None:
+                recurrent = as_values(step, recurrent, r)
+            recurrent = _times(step, r, recurrent)
         else:
             recurrent = self._of_state("h", _times(step, r, hidden))
         new = apply_function(step, _plus(step, self._of_input("h", x), recurrent), Function("tanh"))

@@ -187,3 +187,42 @@ def test_refused(rng, tmp_path):
     b = layer(rng, "GRU")
     b.nodes[-1].input.append(b.constant(np.array([STEPS - 1], np.int32)))
     refused(b.save(tmp_path), "odd", "sequence_lens")
+
+
+def unrolled(rng, first=None):
+    """Returns a builder of a layer of two steps in small operators, as Keras' exporter writes it. The first state is a constant
+    with the shape of the batch. `first` adds operators to it."""
+    b, kernel, again = Builder(["n", 2, INPUTS], opset=14), weights(rng, INPUTS, HIDDEN), weights(rng, HIDDEN, HIDDEN)
+    b("Transpose", perm=[1, 0, 2])
+    rows = b("MatMul", kernel)
+    b.node("Unsqueeze", [b.node("Gather", [b.node("Shape", ["x"]), np.array(0)]), np.array([0])])
+    b("Concat", np.array([HIDDEN]), axis=0)
+    b("ConstantOfShape")
+    state = b("Cast", to=TensorProto.FLOAT)
+    state = first(b) if first else state
+    for step in range(2):
+        row = b.node("Gather", [rows, np.array(step)])
+        state = b.node("Tanh", [b.node("Add", [row, b.node("MatMul", [state, again])])])
+        gate = b.node("Slice", [state, np.array([0]), np.array([1]), np.array([1])])
+        state = b.node("Mul", [state, gate])
+    b("MatMul", weights(rng, HIDDEN, 3))
+    return b
+
+
+def test_first_state_of_an_open_batch(rng, tmp_path):
+    """Operators that compute each sample alone are evaluated for a constant that is repeated for each sample."""
+    agrees(rng, unrolled(rng).save(tmp_path), 2, INPUTS)
+    agrees(rng, unrolled(rng, lambda b: b("Add", weights(rng, HIDDEN))).save(tmp_path), 2, INPUTS)
+
+
+@pytest.mark.parametrize(
+    "first, name",
+    [
+        (lambda b: b("Gather", np.array([0, 1]), axis=0, name="odd"), "Gather"),
+        (lambda b: b("ReduceSum", np.array([0]), keepdims=1, name="odd"), "ReduceSum"),
+        (lambda b: b("Add", np.arange(2 * HIDDEN, dtype=np.float32).reshape(2, HIDDEN), name="odd"), "Add"),
+        (lambda b: b("Reshape", np.array([1, -1]), name="odd"), "Reshape"),
+    ],
+)
+def test_first_states_that_join_samples_are_refused(rng, tmp_path, first, name):
+    refused(unrolled(rng, first).save(tmp_path), f"operator {name}, node 'odd'")
