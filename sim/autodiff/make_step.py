@@ -6,14 +6,13 @@ sums to operands. The gradient of a tensor is a sum with one term for each stage
 stages and of their terms.
 """
 
-from ..functions.functions import NONE
 from ..ir.losses import Loss
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
 from .operands import source_term, start_term, weights_term
 from .results import add_sums_gradient, factor_term
 from .rings import add_shared_update
-from .stages import add_like, identity
+from .stages import add_like, identity, is_plain
 from .updates import add_update
 
 __all__ = ["make_step"]
@@ -64,6 +63,14 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     return step
 
 
+def _copied(step, name, terms):
+    """Returns the tensor of which a gradient is a copy, or None. `terms` are the terms of the gradient of tensor `name`."""
+    term, *others = terms
+    ones = step.constants.get(term.weights)
+    is_copy = not others and ones is not None and step.is_diagonal(term, step.tensors[name].shape) and bool((ones == 1).all())
+    return term.source if is_copy and not step.tensors[term.source].wide else None
+
+
 class _Reverse:
     """The backward pass over a network's stages.
 
@@ -82,7 +89,7 @@ class _Reverse:
     def start(self, gradient):
         """Records the gradient of the network's output. If the output is sums alone, it is the gradient of the last sums."""
         last = next(stage for stage in self.stages if stage.output == self.step.output)
-        if last.function == NONE and not (last.pool or last.softmax or last.times or last.norm):
+        if is_plain(last):
             self.step.sums_gradients[last.output] = gradient
         else:
             self._give(last.output, (len(self.stages), 0), identity(self.step, gradient))
@@ -121,6 +128,8 @@ class _Reverse:
             return None
         if stage.norm:
             made = add_norm_gradient(step, stage, terms)
+        elif is_plain(stage) and (same := _copied(step, name, terms)):
+            made = same
         else:
             if stage.times in self.moved:
                 self._give(stage.times, (number, len(stage.terms)), factor_term(step, stage, terms))

@@ -33,7 +33,7 @@ def add_norm(step, stage):
     name, channels = stage.output, step.tensors[stage.output].channels
     terms = (_numerator(step, stage),)
     numerator = add_like(step, name, f"{name}, numerator", terms) if stage.norm.centred else stage.terms[0].source
-    square = add_like(step, name, f"{name}, square", terms, times=numerator)
+    square = add_like(step, name, f"{name}, square", (), start=numerator, times=numerator)
     epsilon = step.constant(f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
     root = Stage(f"{name}, root", _mean(step, square, channels), stage.size, epsilon, function=Function("inverse_root"))
     step.stages.append(Stage(name, terms, stage.size, times=step.add_stage(root, 1)))

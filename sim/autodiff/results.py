@@ -1,9 +1,9 @@
 """Gradients through the results of a stage, from its output to its sums: products, Softmax, functions by table, pooling, ReLU."""
 
 from ..functions.derivatives import Derivative
-from ..functions.functions import RELU
-from ..ir.stage import Select, Term
-from .stages import add_like, add_twin, filled, identity
+from ..functions.functions import NONE, RELU
+from ..ir.stage import Select, Stage, Term
+from .stages import add_like, add_twin, filled, identity, is_plain
 
 __all__ = ["factor_term", "add_sums_gradient"]
 
@@ -24,7 +24,7 @@ def add_sums_gradient(step, stage, terms):
     added gradient."""
     steps = [{"times": stage.times}] if stage.times else []
     if stage.function.is_table:
-        steps.append({"times": add_twin(step, stage, "slope", function=Derivative(stage.function), times=None)})
+        steps.append({"times": _add_slope(step, stage)})
     if stage.pool:
         index = add_twin(step, stage, "index", index=True, times=None)
         steps.append({"select": Select(index, stage.pool.window, True)})
@@ -35,6 +35,14 @@ def add_sums_gradient(step, stage, terms):
     if stage.softmax:
         return _add_softmax(step, stage, terms, steps)
     return _add_chain(step, stage, terms, steps or [{}])
+
+
+def _add_slope(step, stage):
+    """Adds the derivative of a function by table, at the rounded sums. Two tables of many binades do not fit the core together,
+    so the derivative is looked up when its gradient is computed."""
+    sums = add_twin(step, stage, "rounded sums", function=NONE, times=None)
+    slope = Stage(f"{stage.output}, slope", size=stage.result_size, start=sums, function=Derivative(stage.function))
+    return step.add_stage(slope, step.tensors[stage.output].channels)
 
 
 def _result(step, stage):
@@ -51,6 +59,19 @@ def _add_chain(step, stage, terms, steps):
     return start
 
 
+def _only_reader(step, name, terms):
+    """Returns the output of the only stage that reads a tensor, if it is the rounded product of the tensor and another one.
+    `terms` are the terms of the tensor's gradient. Returns None for other readers."""
+    for stage in step.stages:
+        if name in stage.operands:
+            break
+    is_product = is_plain(stage) and not stage.start and len(stage.terms) == 1 and len(terms) == 1
+    output = step.tensors[stage.output]
+    is_product = is_product and not (output.wide or stage.terms[0].transposed or stage.terms[0].copies)
+    is_same = is_product and terms[0].source == step.sums_gradients.get(stage.output) and stage.terms[0].source == name
+    return stage.output if is_same and output.shape[:2] == step.tensors[name].shape[:2] else None
+
+
 def _add_softmax(step, stage, terms, steps):
     """Adds `(G - sum of G P over the channels) P` for the probabilities P and their gradient G."""
     name, result = stage.output, _result(step, stage)
@@ -58,6 +79,11 @@ def _add_softmax(step, stage, terms, steps):
     if steps:
         start, terms = add_like(step, name, f"gradient of {result}", terms, **steps[0]), ()
     channels = step.tensors[name].channels
-    product = add_like(step, name, f"gradient of {name} * result", terms, start=start, times=result)
-    less = Term(product, filled(step, -1, channels, channels))
+    reader = None if start else _only_reader(step, name, terms)
+    if reader:
+        # The sum of G P is the sum of g y for the product y = P V: G is g V^T. It has fewer channels, and needs no sums.
+        product = add_like(step, reader, f"gradient of {name} * result", (), start=terms[0].source, times=reader)
+    else:
+        product = add_like(step, name, f"gradient of {name} * result", terms, start=start, times=result)
+    less = Term(product, filled(step, -1, step.tensors[product].channels, channels))
     return add_like(step, name, f"gradient of {name}", (*terms, less), start=start, times=result)

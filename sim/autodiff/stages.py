@@ -5,9 +5,15 @@ from dataclasses import replace
 import numpy as np
 from ml_dtypes import bfloat16
 
+from ..functions.functions import NONE
 from ..ir.stage import Stage, Term
 
-__all__ = ["filled", "scaled", "identity", "row_sum", "add_like", "add_twin"]
+__all__ = ["filled", "scaled", "identity", "row_sum", "add_like", "add_twin", "is_plain"]
+
+
+def is_plain(stage):
+    """Returns True if the output of a stage is its sums."""
+    return stage.function == NONE and not (stage.pool or stage.softmax or stage.times or stage.norm)
 
 
 def filled(step, value, inputs=1, channels=1, positions=1):

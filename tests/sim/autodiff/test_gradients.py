@@ -99,6 +99,22 @@ def test_functions_by_table(rng, function):
     _check(network, ["x"])
 
 
+def test_no_stage_copies_a_gradient(rng):
+    """A gradient that is a copy of another is that tensor: of a residual sum, and of the source of a norm. The last two stages
+    have no array passes of their own: the square of a norm, and the product of an attention with its gradient."""
+    network = transformer(rng)
+    step, stages = make_step(network, Sgd()), {}
+    for stage in step.stages[len(network.stages) :]:
+        stages[stage.output] = stage
+        (ones,) = [step.constants.get(term.weights) for term in stage.terms] if len(stage.terms) == 1 else [None]
+        plain = not (stage.start or stage.times or stage.select or stage.softmax)
+        assert not (plain and ones is not None and (ones == 1).all() and step.tensors[stage.output].samples), str(stage)
+    less = stages["gradient of 0.0.share * result"]
+    assert (less.terms, less.start, less.times) == ((), "gradient of 0.0.o", "0.0.o")
+    squares = [stage for stage in step.stages if stage.output.endswith(", square")]
+    assert squares and not any(stage.terms for stage in squares)
+
+
 def test_averages(rng):
     """Gradients of global average pooling and of averages over windows, whose weights are constant, match finite differences."""
     network = Builder(rng)
