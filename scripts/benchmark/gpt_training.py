@@ -19,7 +19,7 @@ from amaranth_tpu.sim.golden.network import core_input
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.optimizers import Adam
 from amaranth_tpu.sim.models.gpt import gpt_model
-from amaranth_tpu.sim.models.gpt_text import encoded, training_text
+from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, training_text
 from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights, weights_of
 from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.golden_training import Training
@@ -37,7 +37,7 @@ _LETTERS = 200
 
 def _new_training(steps, seed):
     graph = load_network(saved_model(gpt_model(weights=new_weights(seed), has_state=False)))
-    network, ids = with_parameters(graph), encoded(training_text())
+    network, ids = with_parameters(graph), SHIPPED_ALPHABET.encoded(training_text())
     cut = round(0.9 * len(ids))
     samples, held = (windows_of_text(part, TOKENS) for part in (ids[:cut], ids[cut:]))
     given = Hyperparameters(optimizer=Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, steps=steps)

@@ -38,14 +38,12 @@ def _check_plot(path, simulator):
         raise typer.BadParameter(str(error), param_hint="--plot") from None
 
 
-def _check_prompt(prompt, as_json):
+def _check_prompt(prompt, alphabet, as_json):
     """Prints a line if the model's alphabet does not have all letters of a prompt. Ends the command with one line if it has
     none."""
-    from amaranth_tpu.sim.models.gpt_text import ALPHABET, encoded, left_out
-
-    count, phrase = left_out(prompt)
-    if not len(encoded(prompt)):
-        letters = ALPHABET.strip()
+    count, phrase = alphabet.left_out(prompt)
+    if not len(alphabet.encoded(prompt)):
+        letters = (alphabet.letters or "").strip()
         raise typer.BadParameter(f"it has no letter of the model's alphabet, {letters}; give some text", param_hint="--prompt")
     if count and not as_json:
         show_line(f"--prompt: without {phrase}, which are not in the model's alphabet")
@@ -65,7 +63,9 @@ def text(
     cells: cells_option() = CellKind.RTL,
     model: Annotated[
         Path | None,
-        typer.Option(help="Weights: a file that `tpu train --model gpt -o FILE.onnx` wrote. Default: the shipped weights."),
+        typer.Option(
+            help="A file that `tpu train --model gpt -o FILE.onnx` wrote, with its alphabet. Default: the shipped weights."
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -78,20 +78,24 @@ def text(
     The network has two blocks of width 64 with four heads, and was trained on Python's help topics. The keys and values of its
     attention are outputs of a run and inputs of the next. Exits with 0 if every run has the golden model's bits.
     """
-    from amaranth_tpu.sim.models.gpt_weights import read_weights
+    from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET
+    from amaranth_tpu.sim.models.gpt_weights import read_alphabet, read_weights
     from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
-    _check_prompt(prompt, as_json)
+    weights = read_weights(model) if model else None
+    alphabet = read_alphabet(model) if model else SHIPPED_ALPHABET
+    _check_prompt(prompt, alphabet, as_json)
     check_cells_option(cells, simulator.value)
-    place, weights = Simulator(simulator.value, cells=cells.value), read_weights(model) if model else None
+    place = Simulator(simulator.value, cells=cells.value)
     if plot:
         _check_plot(plot, simulator)
     config, cycles, shown, programs = core.config(), [], "", {}
-    for letter in written(prompt, letters, place, core=config, temperature=temperature, seed=seed, weights=weights):
+    facts = {"core": config, "temperature": temperature, "seed": seed, "weights": weights, "alphabet": alphabet}
+    for letter in written(prompt, letters, place, **facts):
         if not as_json:
-            print(letter.text if shown else prompt + letter.text, end="", flush=True)
-        programs["a letter" if shown else "the prompt"] = letter.run.program
+            print(letter.text if cycles else prompt + letter.text, end="", flush=True)
+        programs["a letter" if cycles else "the prompt"] = letter.run.program
         shown += letter.text
         cycles.append(letter.run.result.cycles or (letter.run.program and letter.run.program.predicted_cycles))
     if plot:

@@ -23,6 +23,8 @@ from .train_options import TrainOptions
 
 __all__ = ["EXAMPLES", "train"]
 
+_SAMPLE = 60  # letters of the text that a GPT writes after an evaluation
+
 EXAMPLES = """
 Examples:
 
@@ -136,6 +138,8 @@ def _listen(job, bar, options):
     def on_epoch(figures):
         if not options.as_json:
             show_line(epoch_line(figures, training, job.data.measured[1]))
+            if not training.done and (text := job.sample(_SAMPLE)):
+                show_line(f"  {printable(text, 200)}")
 
     job.run.on_step, job.run.on_epoch = on_step, on_epoch
     if job.run.comparison:

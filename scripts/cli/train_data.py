@@ -10,14 +10,15 @@ from amaranth_tpu.sim.data.digits import load_digits
 from amaranth_tpu.sim.data.samples import takes_digits
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.losses import one_hot
-from amaranth_tpu.sim.models.gpt_text import encoded, left_out, training_text
+from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, training_text
+from amaranth_tpu.sim.models.gpt_weights import read_alphabet
 from amaranth_tpu.sim.models.shipped import GPT_NAME
 from amaranth_tpu.sim.trainer.order import held_out
 from amaranth_tpu.sim.trainer.samples import LabelledSamples, windows_of_text
 
 from .run_data import digit_rows
 
-__all__ = ["TrainData", "choose_train_data"]
+__all__ = ["TrainData", "choose_train_data", "read_text"]
 
 _TEST_SHARE = 5  # every fifth of the packaged digits is in the test set
 _CLASSES = 10
@@ -101,7 +102,7 @@ def _text(network, options):
     if not options.loss.is_of_classes or options.preprocess:
         raise typer.BadParameter(f"--{'preprocess' if options.preprocess else 'loss'} does not apply to a text: leave it out")
     classes = min(network.tensors[network.output].channels, len(network.feeds[0].table))
-    ids, note = _ids(options, classes)
+    ids, note = _ids(options, classes, network.origin and network.origin.path)
     text = "Python's help topics" if options.data is None else f"text from {options.data}"
     cut = round(len(ids) * (1 - (options.validation or _HELD_OUT)))
     train, held = (windows_of_text(part, network.sample_size) for part in (ids[:cut], ids[cut:]))
@@ -117,27 +118,38 @@ def _text(network, options):
     return TrainData(train, held, None, origin, note and f"{options.data}: {note}")
 
 
-def _ids(options, classes):
-    path = options.data
+def _ids(options, classes, file=None):
+    path, alphabet = options.data, read_alphabet(file) if file else SHIPPED_ALPHABET
     if path and path.suffix == ".npy":
         ids = read_array(path)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0 or ids.max() >= classes:
             raise typer.BadParameter(f"{path}: must hold token ids, integers of shape (tokens,) from 0 to {classes - 1}")
         return ids, None
-    if options.model != GPT_NAME:
+    if options.model != GPT_NAME and alphabet == SHIPPED_ALPHABET:
         raise typer.BadParameter("the alphabet of this model is not known; give its token ids as --data FILE.npy")
     if path is None:
-        return encoded(training_text()), None
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror or error}") from None
-    count, phrase = left_out(text)
+        return alphabet.encoded(training_text()), None
+    text = read_text(path)
+    text = text if alphabet.letters is None else text.decode(errors="replace")
+    count, phrase = alphabet.left_out(text)
     if count > _LEFT_OUT * len(text) and not options.drop_letters:
         raise typer.BadParameter(
             f"{path}: {phrase} are not in the model's alphabet; replace them in the file, or leave them out with --drop-letters"
         )
-    return encoded(text), f"without {phrase}, which are not in the model's alphabet" if count else None
+    if count:
+        return alphabet.encoded(text), f"without {phrase}, which are not in the model's alphabet"
+    return alphabet.encoded(text), None if alphabet == SHIPPED_ALPHABET else f"its alphabet is {alphabet}"
+
+
+def read_text(path):
+    """Returns the bytes of a text file. Raises BadParameter."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror or error}") from None
+    if not content:
+        raise typer.BadParameter(f"{path}: is empty; give a text")
+    return content
 
 
 def _digits(network, options):

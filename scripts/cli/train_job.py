@@ -18,7 +18,8 @@ from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.models.gpt import gpt_model
-from amaranth_tpu.sim.models.gpt_weights import new_weights, weights_of
+from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, Alphabet
+from amaranth_tpu.sim.models.gpt_weights import alphabet_of, new_weights, weights_of
 from amaranth_tpu.sim.models.shipped import GPT_NAME, SHIPPED
 from amaranth_tpu.sim.tpu.cores import training_preset
 from amaranth_tpu.sim.tpu.text import saved_model, written
@@ -32,7 +33,7 @@ from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 
 from .faster_preset import faster_preset
 from .memory_option import host_of
-from .train_data import TrainData, choose_train_data
+from .train_data import TrainData, choose_train_data, read_text
 from .train_options import Keep, OptimizerKind, TrainOptions
 
 __all__ = ["TrainJob", "make_job"]
@@ -176,9 +177,17 @@ class TrainJob:
         """Returns a text by the trained GPT. Returns None for another network, or if training has not finished."""
         if self.options.model != GPT_NAME or not self.training.done or self.run.failure:
             return None
-        weights = weights_of(self.model()[0])
-        letters = written("The ", _LETTERS, "golden", seed=self.options.seed, weights=weights)
-        return "The " + "".join(letter.text for letter in letters)
+        return self.sample(_LETTERS)
+
+    def sample(self, letters):
+        """Returns a text by the GPT with its present weights, or None for another network."""
+        if self.options.model != GPT_NAME:
+            return None
+        model = self.writer.model(self.training.learnt)[0]
+        alphabet = alphabet_of(model)
+        prompt = "The " if alphabet == SHIPPED_ALPHABET else alphabet.decoded(self.data.train.rows[0, :4])
+        facts = {"seed": self.options.seed, "weights": weights_of(model), "alphabet": alphabet}
+        return prompt + "".join(letter.text for letter in written(prompt, letters, "golden", **facts))
 
     def model(self):
         """Returns `(model, own)` of the trained network, as :meth:`sim.export.writer.ModelWriter.model`."""
@@ -216,7 +225,12 @@ def make_job(options):
 
 
 def _gpt(options, fresh):
-    return saved_model(gpt_model(weights=new_weights(options.seed) if fresh else None, has_state=False))
+    """Returns the file of the GPT: with the shipped weights, or with fresh ones, for the alphabet of the text."""
+    if not fresh:
+        return saved_model(gpt_model(has_state=False))
+    alphabet = Alphabet.of(read_text(options.data)) if options.data and options.data.suffix != ".npy" else None
+    weights = new_weights(options.seed, len(alphabet or SHIPPED_ALPHABET))
+    return saved_model(gpt_model(weights=weights, has_state=False, alphabet=alphabet))
 
 
 def _config(options, graph=None):

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from importlib.util import find_spec
 
 from amaranth_tpu.sim import tpu
 
@@ -22,7 +23,8 @@ _SECTION = re.compile(r"^([A-Z][\w ]+)\n-+$", re.MULTILINE)
 def python_reference():
     """Returns the page as Markdown."""
     parts = [_HEAD, _guide(tpu.__doc__)]
-    for name in tpu.__all__:
+    estimators = tpu.ESTIMATORS if find_spec("sklearn") else ()
+    for name in (*tpu.__all__, *estimators):
         one = getattr(tpu, name)
         if inspect.isclass(one) and not issubclass(one, Exception) or inspect.isfunction(one):
             parts.append(_described(name, one, "##"))

@@ -17,6 +17,7 @@ from ..show.documents import GUIDES as FOLDER
 from ..show.documents import ROOT
 from .command_reference import command_reference
 from .links import Links, heading_id, outside_code, with_languages
+from .notebooks import notebook
 from .python_reference import python_reference
 from .tables import with_numbers_right
 
@@ -63,6 +64,8 @@ def _build(work, output):
     found, files, nav = pages()
     for name, text in found.items():
         _write(work / "pages" / name, text)
+    for name in GUIDES["Tutorials"]:
+        _write(work / "pages" / "tutorials" / f"{name}.ipynb", notebook((FOLDER / "tutorials" / f"{name}.md").read_text()))
     for name, path in files.items():
         (work / "pages" / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(path, work / "pages" / name)
@@ -112,12 +115,19 @@ def pages():
         place: with_languages(outside_code(links.rewritten(text, file, place), with_numbers_right))
         for place, (file, text) in texts.items()
     }
+    found |= {f"tutorials/{name}.md": _with_notebook(name, found) for name in GUIDES["Tutorials"]}
     found |= links.sources
     reference = [place for place in texts if place.startswith("reference/")]
     nav = {title: [f"{_folder(title)}/{name}.md" for name in names] for title, names in GUIDES.items()}
     nav["Explanation"] += [place for place in texts if place.startswith(_PAGES_OF_DECISIONS)]
     order = ["Tutorials", "How to", "Reference", "Explanation"]
     return found, links.copies | {"site.css": FOLDER / "site.css"}, {one: (nav | {"Reference": reference})[one] for one in order}
+
+
+def _with_notebook(name, found):
+    """Returns a tutorial with a link to its notebook below its title."""
+    title, text = found[f"tutorials/{name}.md"].split("\n", 1)
+    return f"{title}\n\n[This page as a Jupyter notebook]({name}.ipynb)\n{text}"
 
 
 def _folder(title):

@@ -3,7 +3,6 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from .gpt_text import ALPHABET
 from .gpt_weights import HEADS, LAYERS, TOKENS, WIDTH, read_weights
 from .shipped import GPT
 
@@ -109,7 +108,7 @@ class _Writer:
         return self.add("Add", [x, fed], f"{name}.out")
 
 
-def gpt_model(tokens=TOKENS, past=0, weights=None, has_state=True):
+def gpt_model(tokens=TOKENS, past=0, weights=None, has_state=True, alphabet=None):
     """Returns the GPT as an onnx.ModelProto.
 
     Inputs are `ids`, int64 (batch, tokens), and with `past` the keys and values of the letters before, `past_k_0`, ..., float32
@@ -126,8 +125,11 @@ def gpt_model(tokens=TOKENS, past=0, weights=None, has_state=True):
         As :func:`sim.models.gpt_weights.read_weights` returns them. Default: the shipped weights.
     has_state : bool
         False: `logits` is the only output, for training.
+    alphabet : Alphabet or None
+        Alphabet for the model's metadata, if it is not the shipped one.
     """
-    writer = _Writer(tokens, past, read_weights(GPT) if weights is None else weights)
+    weights = read_weights(GPT) if weights is None else weights
+    letters, writer = len(weights["letters.weight"]), _Writer(tokens, past, weights)
     x = writer.add("Gather", ["letters.weight", "ids"], "embedded", axis=0)
     for layer in range(LAYERS):
         x = writer.block(x, layer)
@@ -136,9 +138,11 @@ def gpt_model(tokens=TOKENS, past=0, weights=None, has_state=True):
     inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ("batch", tokens))]
     if past:
         inputs += [helper.make_tensor_value_info(f"past_{name}", floats, ("batch", HEADS, past, _EACH)) for name in state_names()]
-    outputs = [helper.make_tensor_value_info("logits", floats, ("batch", tokens, len(ALPHABET)))]
+    outputs = [helper.make_tensor_value_info("logits", floats, ("batch", tokens, letters))]
     states = state_names() if has_state else ()
     outputs += [helper.make_tensor_value_info(name, floats, ("batch", HEADS, tokens, _EACH)) for name in states]
     constants = [numpy_helper.from_array(value, name) for name, value in writer.constants.items()]
     graph = helper.make_graph(writer.nodes, "gpt", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    helper.set_model_props(model, alphabet.entry if alphabet else {})
+    return model

@@ -22,6 +22,10 @@ Keras' own script runs, too, with its strategy replaced: a model compiled in the
         keras_model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     keras_model.fit(x, y, epochs=5, batch_size=128, validation_split=0.1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
 
+With scikit-learn, `tpu.Classifier` and `tpu.Regressor` are its estimators, for pipelines and searches::
+
+    GridSearchCV(tpu.Classifier((32,)), {"learning_rate": [0.01, 0.001]}).fit(x, y)
+
 Run it on any backend, which is selected by name. Arrays have the shapes of the model::
 
     model.predict(x)                                         # on the golden model, which defines every bit
@@ -112,3 +116,16 @@ __all__ = [
     "BoardError",
     "LinkError",
 ]
+
+#: Estimators of scikit-learn, which is imported when one is used.
+ESTIMATORS = ("Classifier", "Regressor")
+
+
+def __getattr__(name):
+    if name not in ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from . import estimators
+    except ImportError as error:
+        raise ImportError(f"tpu.{name} needs scikit-learn 1.6 or later ({error}): pip install scikit-learn") from None
+    return getattr(estimators, name)

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from amaranth_tpu.hw.spec.isa import Region
 
+from .html import LayerTable, html_table
 from .layer_costs import expected_layers
 
 __all__ = ["Estimate", "estimate_of"]
@@ -52,7 +53,17 @@ class Estimate:
     def layers(self):
         """Returns the cost of each layer: a list of :class:`sim.tpu.layer_costs.LayerCost`. The cycles of the layers add up to
         `cycles`."""
-        return [layer for program in self.programs for layer in expected_layers(program)]
+        return LayerTable(layer for program in self.programs for layer in expected_layers(program))
+
+    def _repr_html_(self):
+        memory = ", ".join(f"{name} {size:,}" for name, size in self.memory.items())
+        facts = [
+            ("cycles of a batch", self.cycles),
+            ("lower bound", self.bound),
+            ("utilisation", self.utilisation),
+            ("bytes of memory", memory),
+        ]
+        return html_table(f"batch {self.batch} on {self.n} x {self.n} cells", ("", ""), facts) + self.layers._repr_html_()
 
 
 def estimate_of(programs, config, batch):

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .html import curve, html_table
+
 __all__ = ["History"]
 
 
@@ -37,6 +39,15 @@ class History:
 
     def __repr__(self):
         return f"<History: {len(self.step_losses)} steps; {self.epochs[-1] if self.epochs else 'no whole epoch'}>"
+
+    def _repr_html_(self):
+        columns = self.history
+        rows = [
+            (one.epoch, one.steps, *(values[number] for values in columns.values())) for number, one in enumerate(self.epochs)
+        ]
+        compared = "" if self.core is None else f", {self.core['mismatched_bits']} bits differ on the core"
+        caption = f"{len(self.step_losses):,} steps{compared}"
+        return html_table(caption, ("epoch", "steps", *columns), rows) + curve(self.step_losses, "loss of each step")
 
     @property
     def history(self):

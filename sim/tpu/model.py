@@ -11,6 +11,7 @@ from ..trainer.errors import ArgumentError
 from .arguments import also_named, check_name
 from .cores import config_of, host_of
 from .estimate import estimate_of
+from .html import LayerTable, Tensors
 from .inference_run import InferenceRun, RunError, checked
 from .inputs_outputs import inputs_of, outputs_of, samples_of
 from .layer_costs import measured_layers
@@ -236,7 +237,7 @@ class Model(TrainableModel):
             return checked(self._compute(part, samples.rows, place, core, batch)[1]).logits
 
         found = trace(self.network, samples.rows, place, run)
-        return {name: values[0] for name, values in found.items()} if samples.alone else found
+        return Tensors({name: values[0] for name, values in found.items()} if samples.alone else found)
 
     @also_named("batch", "batch_size")
     def estimate(self, core=None, batch=1, memory=str(HOST_LATENCY)):
@@ -290,7 +291,7 @@ class Model(TrainableModel):
                 progress(number, count)
             return counters
 
-        return measured_layers(self.compile(core, size), measure)
+        return LayerTable(measured_layers(self.compile(core, size), measure))
 
     @also_named("batch", "batch_size")
     def compare(self, x, on="golden", against=None, *, core=None, batch=None, most=8):

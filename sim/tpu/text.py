@@ -9,7 +9,7 @@ from amaranth_tpu.hw.tools.process import build_directory
 
 from ..data.whole_files import write_file
 from ..models.gpt import TOKENS, gpt_model, state_names
-from ..models.gpt_text import decoded, encoded
+from ..models.gpt_text import SHIPPED_ALPHABET
 from .layer_costs import expected_layers
 from .load import load
 
@@ -42,7 +42,7 @@ class Letter:
 
 
 def _model(tokens, past, weights):
-    return load(saved_model(gpt_model(tokens, past, weights)))
+    return load(gpt_model(tokens, past, weights))
 
 
 def saved_model(model):
@@ -71,7 +71,7 @@ def cycles_by_part(program):
     return cycles
 
 
-def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1, weights=None):
+def written(prompt, letters, on="model", *, core="default", temperature=0.5, seed=1, weights=None, alphabet=SHIPPED_ALPHABET):
     """Continues a text. Yields a :class:`Letter` for each new letter.
 
     The prompt runs as one batch of 32 letters; line ends fill a shorter one, and of a longer one the last 32 letters count. Each
@@ -91,14 +91,16 @@ def written(prompt, letters, on="model", *, core="default", temperature=0.5, see
         Seed of the random choice.
     weights : dict of str to array or None
         As :func:`sim.models.gpt_weights.read_weights` returns them. Default: the shipped weights.
+    alphabet : Alphabet
+        Alphabet of these weights. Of several bytes that are one letter, all but the last have an empty text.
 
     Raises
     ------
     RunError
         If bits differ from the golden model.
     """
-    random = np.random.default_rng(seed)
-    ids = encoded("\n" * TOKENS + prompt)[-TOKENS:]
+    random, decoded = np.random.default_rng(seed), alphabet.decoder()
+    ids = alphabet.encoded(alphabet.fill * TOKENS + prompt)[-TOKENS:]
     run = _model(TOKENS, 0, weights).run({"ids": ids[None]}, on, core=core).check()
     one = _model(1, TOKENS - 1, weights) if letters > 1 else None
     state = {name: run.outputs[name] for name in state_names()}

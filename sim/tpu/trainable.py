@@ -188,4 +188,8 @@ class TrainableModel:
         ...     tpu.load(path)
         <Model trained: image (None, 1, 28, 28) -> probabilities (None, 10)>
         """
-        write_file(path, onnx.load(self.network.origin.path).SerializeToString(deterministic=True))
+        write_file(path, self.proto().SerializeToString(deterministic=True))
+
+    def proto(self):
+        """Returns the model with its present weights as onnx.ModelProto."""
+        return onnx.load(self.network.origin.path)

@@ -35,11 +35,7 @@ class Stream:
         self._data, self._convert, self._size, self.steps = data, convert, size, steps
         self.is_counted, self.is_plain = is_counted, is_plain
         self._pass, self._next, self._epoch = None, (0, 0), None
-        self._left, self._offset, self._before = (
-            [],
-            0,
-            None,
-        )  # samples that are left of the last batch, and where they start in it
+        self._left, self._offset, self._before = ([], 0, None)  # rest of the last batch, and its place there
         self.digest = "a stream"  # a fact that a resumed run must share; the batches are compared when they are read again
         self._read = ""  # digest of all batches so far
 

@@ -11,6 +11,7 @@ from command import refused
 from json_output import printed
 from language_models import language_model
 from onnx_models import Builder, weights
+from suites import slow
 from training_runs import CLASSES, FIXED, clusters, write_dense_model, write_samples
 
 
@@ -150,7 +151,8 @@ def test_a_text_and_the_model_for_tpu_text(command, tmp_path):
 
 
 def test_letters_outside_the_alphabet(command, tmp_path, monkeypatch):
-    """Letters that the alphabet lacks are counted before training. More than 5% are refused, except with --drop-letters."""
+    """The shipped weights have an alphabet. Letters that it lacks are counted before training. More than 5% are refused, except
+    with --drop-letters."""
     monkeypatch.setattr(train_job, "_LETTERS", 2)
     path, words = tmp_path / "text.txt", "the quick brown fox " * 40
     for outside, share in ("", None), ("0123\u00e4" * 8, "40 of 840 letters (4.8%, most often '0', '1', '2', '3')"):
@@ -159,12 +161,34 @@ def test_letters_outside_the_alphabet(command, tmp_path, monkeypatch):
         assert len(ids) == 800 and note == (share and f"without {share}, which are not in the model's alphabet")
     path.write_text(words + "\u00e4\u00f6" * 22)
     share = "44 of 844 letters (5.2%, most often '\u00e4', '\u00f6')"
-    options = "train", "--model", "gpt", "--steps", 1, "--batch", 1, "--data", path
+    options = "train", "--model", "gpt", "--no-initialize", "--steps", 1, "--batch", 1, "--data", path
     refused(command(*options), f"{path}: {share} are not in", "or leave them out with --drop-letters")
     done = command(*options, "--drop-letters")
     assert done.returncode == 0 and done.stderr.startswith(f"{path}: without {share}, which are not in the model's alphabet\n")
     for other in ((), ("--model", "gpt")):
         refused(command("train", "--drop-letters", *other), "--drop-letters applies to a text")
+
+
+@pytest.mark.parametrize(
+    "text, alphabet", [("Gr\u00fc\u00dfe 123! ", "10 letters"), *slow(("".join(map(chr, range(0x4E00, 0x4F40))), "bytes"))]
+)
+def test_a_text_has_its_own_alphabet(command, tmp_path, monkeypatch, text, alphabet):
+    """Fresh weights get the text's alphabet, which is in the file. `tpu text` writes with it, and training goes on with it."""
+    monkeypatch.setattr(train_job, "_LETTERS", 2)
+    path, model = tmp_path / "text.txt", tmp_path / "new.onnx"
+    path.write_text(text * (1200 // len(text)), encoding="utf-8")
+    options = "--data", path, "--steps", 2, "--eval-every", 1, "--batch", 2
+    done = command("train", "--model", "gpt", *options, "-o", model)
+    assert done.returncode == 0 and "its alphabet is " in done.stderr and alphabet in done.stderr
+    lines = done.stderr.splitlines()
+    assert sum(line.startswith("  ") for line in lines) == 1  # a sample after the first evaluation
+    done = command("text", "--model", model, "--simulator", "golden", "--letters", 9, "--prompt", text[:3], "--json")
+    found = printed("text", done.stdout)["text"]
+    assert alphabet == "bytes" or set(found) <= {*text}
+    figures = _run(command, "--model", model, *options)
+    assert figures["data"]["file"] == str(path) and figures["steps"] == 2
+    done = command("text", "--model", model, "--simulator", "golden", "--letters", 1, "--prompt", text[0] + "\u20ac")
+    assert ("without 1 of 2 letters" in done.stderr) == (alphabet != "bytes")
 
 
 def test_prompt_with_letters_outside_the_alphabet(command):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amaranth_tpu.sim.models.gpt import LAYERS, TOKENS, distances, gpt_model, state_names
-from amaranth_tpu.sim.models.gpt_text import ALPHABET, decoded, encoded
+from amaranth_tpu.sim.models.gpt_text import ALPHABET, SHIPPED_ALPHABET, Alphabet
 from amaranth_tpu.sim.tpu.load import load
 from amaranth_tpu.sim.tpu.text import PARTS, cycles_by_part, saved_model, written
 
@@ -17,14 +17,14 @@ def text_by_onnx(letters):
     prompt, letter = (
         onnxruntime.InferenceSession(gpt_model(*sizes).SerializeToString()) for sizes in ((TOKENS, 0), (1, TOKENS - 1))
     )
-    outputs = prompt.run(None, {"ids": encoded("\n" * TOKENS + PROMPT)[None, -TOKENS:]})
+    outputs = prompt.run(None, {"ids": SHIPPED_ALPHABET.encoded("\n" * TOKENS + PROMPT)[None, -TOKENS:]})
     state, text = dict(zip(state_names(), outputs[1:])), []
     for _ in range(letters):
         text.append(int(outputs[0][0, -1].argmax()))
         past = {name: values[:, :, 1:] for name, values in state.items()}
         outputs = letter.run(None, {"ids": np.array([text[-1:]])} | {f"past_{name}": past[name] for name in past})
         state = {name: np.concatenate([past[name], new], axis=2) for name, new in zip(state_names(), outputs[1:])}
-    return decoded(text)
+    return SHIPPED_ALPHABET.decoded(text)
 
 
 def test_keys_and_values_as_outputs_are_computed_once():
@@ -35,8 +35,27 @@ def test_keys_and_values_as_outputs_are_computed_once():
 
 
 def test_alphabet_is_reversible():
-    assert decoded(encoded(ALPHABET)) == ALPHABET and len(set(ALPHABET)) == len(ALPHABET)
-    assert decoded(encoded("a7b")) == "ab"
+    one = SHIPPED_ALPHABET
+    assert one.decoded(one.encoded(ALPHABET)) == ALPHABET and len(set(ALPHABET)) == len(ALPHABET)
+    assert one.decoded(one.encoded("a7b")) == "ab"
+
+
+@pytest.mark.parametrize("text", ["Grüße, 7 Äpfel", "".join(map(chr, range(0x4E00, 0x4F40))), "\n"])
+def test_alphabet_of_a_text(text):
+    """A text's own alphabet leaves nothing out. A text with many letters has its bytes as letters."""
+    one = Alphabet.of(text.encode())
+    assert one.decoded(one.encoded(text)) == text
+    assert one.left_out(text)[0] == 0 and one.encoded(text).max() < len(one) and len(one.encoded(one.fill)) == 1
+    assert Alphabet.read(one.entry["alphabet"]) == one and Alphabet.read(None) == SHIPPED_ALPHABET
+    assert (one.letters is None) == (len(text) > 256)
+    decoder = one.decoder()  # a letter of several bytes comes with its last one
+    assert "".join(decoder([index]) for index in one.encoded(text)) == text
+
+
+def test_bytes_that_are_no_text():
+    one, content = Alphabet.of(b"a\xff\xfeb"), b"a\xff\xfeb"
+    assert one.letters is None and one.encoded(content).tolist() == [*content]
+    assert one.decoded(one.encoded(content)) == "a\ufffd\ufffdb"
 
 
 def test_distances():
