@@ -25,7 +25,7 @@ from .passes.factors import widen_factors
 from .passes.folding import fold
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .passes.stacking import stacked
-from .passes.ungrouping import without_groups
+from .passes.ungrouping import ungrouped, without_groups
 from .program_cache import key_of, load, store
 from .program_tensors import tensors_of
 
@@ -166,7 +166,7 @@ class _Variant:
 def lowered_step(step, config, batch):
     """Returns the :class:`.Lowered` of a step or a network."""
     made = widen_factors(with_products_apart(step), config, batch)
-    folded = stacked(fold(with_lanes(made, config.n), config.n))
+    folded = ungrouped(stacked(fold(with_lanes(made, config.n), config.n)))
     lowered = lower(folded, config.n, batch, step)
     if config.update_lanes and "momentum" in step.factors:
         use_update_lanes(lowered)

@@ -55,18 +55,13 @@ def _input(lowered, name):
 
 def _tensor(lowered, matrix):
     name = matrix.name
-    shape, stored, groups = (
-        lowered.given.tensors[name].shape,
-        lowered.step.tensors[name].shape,
-        lowered.ungrouped.groups.get(name),
-    )
+    shape, stored = (step.tensors[name].shape for step in (lowered.given, lowered.step))
+    groups = lowered.folded.groups.get(name)
 
     def pack(values):
         if groups:
             values = dense(values.reshape(shape), groups)
-        if matrix.form == "samples":  # a factor of one channel is stored in all lanes
-            return matrix.pack(np.broadcast_to(values, (*values.shape[:-1], stored[-1])))
-        return matrix.pack(values.reshape(stored))
+        return matrix.pack(values if matrix.form == "samples" else values.reshape(stored))
 
     def unpack(data):
         values = matrix.unpack(data, stored)

@@ -86,7 +86,7 @@ class Grouping:
         products = (copied,) if copied else tuple(self.lowered.product(stage, term) for term in stage.terms)
         if start and not products and not start.wide and start.form == shape.form:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
-        is_image = stage.output in self.lowered.ungrouped.images
+        is_image = stage.output in self.lowered.folded.images
         return MatrixSum(stage.name or stage.output, [Phase(products)], shape, start, is_image=is_image)
 
     def _is_only_start(self, stage, starts):

@@ -11,7 +11,6 @@ from ...functions.functions import NONE
 from ...ir.stage import Stage
 from ...ir.tiles import tiles_of
 from ..memory.matrices import Geometry, matrix_of
-from ..passes.ungrouping import ungrouped
 from .convolutions import band_product, is_window, patches_of, window_product
 from .copies import copies_for, gradient_copies
 from .forms import NotMatrices, forms_of, geometries_of
@@ -49,8 +48,7 @@ class Lowered:
     """
 
     def __init__(self, folded, n, batch, given):
-        self.folded, self.given, self.ungrouped = folded, given, ungrouped(folded.step)
-        step = self.ungrouped.step
+        self.folded, self.given, step = folded, given, folded.step
         self.step, self.geometry, self.geometries = step, Geometry(n, batch, 1, 1, unit=n), geometries_of(step, n, batch)
         self.forms = forms_of(step, folded.views) | dict.fromkeys(folded.transposed, "transposed")
         self._turned = {one.source for stage in step.stages for one in stage.terms if one.lanes and one.groups == 1}

@@ -30,6 +30,10 @@ class Folded:
         Tensors of weights and bias together; see :mod:`sim.compiler.passes.stacking`.
     transposed : frozenset of str
         Inputs with a row for each channel. Channel 0 is 1.
+    groups : dict of str to int
+        Groups of the tensors that the host stores for all channels; see :mod:`sim.compiler.passes.ungrouping`.
+    images : frozenset of str
+        Weights with +0 outside of the groups.
     """
 
     step: Graph
@@ -37,6 +41,8 @@ class Folded:
     views: dict = field(default_factory=dict)
     stacks: frozenset = frozenset()
     transposed: frozenset = frozenset()
+    groups: dict = field(default_factory=dict)
+    images: frozenset = frozenset()
 
     def gathered(self, name, values):
         """Yields `(input, values)` of all inputs that are made of an input with these values, (batch, height, width,

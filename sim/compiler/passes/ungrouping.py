@@ -4,27 +4,17 @@ Constants are -0 outside of the groups: adding x * -0 changes no sum. For traine
 numbers outside of the groups by +0 before they are read.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...autodiff.stages import identity
 from ...golden.arithmetic import bfloat16
-from ...ir.graph import Graph
 from ...ir.stage import Select, Stage
 from ...ir.tiles import dense
 from .folding import family_of
 
-__all__ = ["Ungrouped", "packed", "ungrouped", "without_groups"]
-
-
-@dataclass(frozen=True)
-class Ungrouped:
-    """A step without groups of trained weights."""
-
-    step: Graph
-    groups: dict  # Dict of str to int. Groups of the tensors that the host stores for all channels.
-    images: frozenset  # weights with +0 outside of the groups
+__all__ = ["packed", "ungrouped", "without_groups"]
 
 
 def packed(values, groups):
@@ -34,11 +24,12 @@ def packed(values, groups):
     return np.stack([parts[:, one, :, one] for one in range(groups)], axis=2).reshape(positions, inputs // groups, outputs)
 
 
-def ungrouped(step):
-    """Returns the :class:`Ungrouped` step."""
+def ungrouped(folded):
+    """Returns the :class:`.Folded` step without groups of trained weights."""
+    step = folded.step
     groups = _grouped(step)
     if not groups:
-        return Ungrouped(step, {}, frozenset())
+        return folded
     made, of_all = step.copied(), {}
     for name, count in groups.items():
         of_all |= dict.fromkeys(family_of(step, {name}), count)
@@ -59,7 +50,7 @@ def ungrouped(step):
         own = stage.output in of_all
         terms = tuple(_term(term, images, own) for term in stage.terms)
         made.stages.append(replace(stage, terms=terms, size=made.tensors[stage.output].shape[:2] if own else stage.size))
-    return Ungrouped(made, of_all, frozenset(images.values()))
+    return replace(folded, step=made, groups=of_all, images=frozenset(images.values()))
 
 
 def without_groups(graph):

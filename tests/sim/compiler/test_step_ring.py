@@ -57,7 +57,7 @@ def test_updates_of_few_bias_rows_share_an_exchange(rng):
     """The jobs of an update have as many column tiles as fit the bias memory once: half as many take 24,521 cycles."""
     core = Config(n=2, training=True, ring=True, accumulator_depth=256, bias_depth=32)
     program = compile_step(with_parameters(chain(rng, (20, 44, 11))), Sgd(0.9), core, 2, cores=3)
-    assert program.predicted_cycles <= 13_200
+    assert program.predicted_cycles <= 13_500
 
 
 @pytest.mark.search
