@@ -11,13 +11,14 @@ __all__ = ["place_and_route", "need_tools", "critical_path", "core_clock", "desi
 _TIMEOUT = 4 * 3600
 _PACK_TIMEOUT = 900
 
-_PACKERS = {"ecp5": "ecppack", "ice40": "icepack", "himbaechel-gowin": "gowin_pack"}
+_PACKERS = {"ecp5": "ecppack", "ice40": "icepack", "himbaechel-gowin": "gowin_pack", "nexus": "prjoxide"}
 
 #: Cells in nextpnr's report for each resource, by nextpnr's family.
 _COUNTED = {
     "ecp5": {"lut": ("TRELLIS_COMB",), "ff": ("TRELLIS_FF",), "dsp": ("MULT18X18D",), "bram": ("DP16KD",)},
     "ice40": {"lut": ("ICESTORM_LC",), "dsp": ("ICESTORM_DSP",), "bram": ("ICESTORM_RAM",)},
     "himbaechel-gowin": {"lut": ("LUT4", "ALU"), "ff": ("DFF",), "dsp": ("MULT9X9", "MULT18X18"), "bram": ("BSRAM",)},
+    "nexus": {"lut": ("OXIDE_COMB",), "ff": ("OXIDE_FF",), "dsp": ("MULT18_CORE",), "bram": ("OXIDE_EBR",)},
 }
 
 #: Suffixes that the tools append to the name of a net or a register to name a cell: `_LUT4_Z_2`, `$CCU2_COMB0`.
@@ -128,6 +129,7 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
             ["-d", part.name.upper(), "-o", "top.fs", "routed"],
             "top.fs",
         ),
+        "nexus": (["--pdc", "pins"], ["--fasm", "routed"], ["pack", "routed", "top.bit"], "top.bit"),
     }[kind]
     (folder / "pins").write_text(pins)
     run_tool(

@@ -4,6 +4,7 @@ import json
 
 from ..tools.process import write_whole
 from ..tools.run_tool import run_tool
+from .carry_starts import free_carry_starts
 from .multiplier_registers import move_registers
 from .netlist import BlockHierarchy, registers_for_memories
 from .output_registers import take_in_output_registers
@@ -116,7 +117,8 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         netlist = json.loads((folder / "mapped.json").read_text())
         flattened = netlist["modules"][top]
         taken = take_in_output_registers(flattened)
-        if taken + move_registers(netlist) + copy_registers(flattened, layout):
+        freed = free_carry_starts(flattened)
+        if freed + taken + move_registers(netlist) + copy_registers(flattened, layout):
             write_whole(folder / "mapped.json", json.dumps(netlist))
         (folder / "mapped.json").replace(folder / "netlist.json")  # so `netlist.json` is whole, whenever a process ends
         registered = taken if family.name == "ecp5" else None

@@ -76,6 +76,17 @@ FAMILIES = {
             | _cells("bram", "SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B"),
         ),
         Family(
+            "nexus",
+            "synth_nexus -noiopad",
+            place_and_route="nexus",
+            cells=_cells("lut", "LUT4", "INV")
+            | _cells("lut", "CCU2", "WIDEFN9", count=2)
+            | _cells("lut", "DPR16X4", count=6)
+            | _cells("ff", *(f"FD1P3{kind}X" for kind in "BDIJ"))
+            | _cells("dsp", "MULT9X9", "MULT18X18", "MULT18X36", "MULT36X36")
+            | _cells("bram", "DP16K", "PDP16K", "PDPSC16K", "SP16K"),
+        ),
+        Family(
             "xilinx7",
             "synth_xilinx -family xc7 -noiopad -noclkbuf",
             flat="-flatten",
@@ -181,6 +192,18 @@ PARTS = {
             options=("--device", "GW2A-LV18PG256C8/I7", "--vopt", "family=GW2A-18"),
             clock_mhz=50.0,
             pins='IO_LOC "clk" H11;\nIO_LOC "scan_i" T10;\nIO_LOC "load" T3;\nIO_LOC "scan_o" L16;\n',
+        ),
+        Part(
+            "lifcl-40",
+            "nexus",
+            "Lattice FPGA-DS-02049",
+            lut=32_256,
+            ff=32_256,
+            dsp=56,
+            bram=84,
+            options=("--device", "LIFCL-40-9BG400C"),
+            clock_mhz=75.0,
+            pins="ldc_set_location -site {L13} [get_ports clk]\n",
         ),
         Part("xc7a100t", "xilinx7", _XILINX_SOURCE, lut=63_400, ff=126_800, dsp=240, bram=270),
         Part("xc7a200t", "xilinx7", _XILINX_SOURCE, lut=134_600, ff=269_200, dsp=740, bram=730),

