@@ -26,7 +26,7 @@ from amaranth_tpu.hw.examples.soc.litex_tpu import add_tpu
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.data.samples import random_samples
 from amaranth_tpu.sim.frontend.load import load_network
-from amaranth_tpu.sim.golden.network import run_network
+from amaranth_tpu.sim.golden.network import core_input, run_network
 from amaranth_tpu.sim.host.host_image import cycle_limit
 from amaranth_tpu.sim.host.inference import InferenceImage
 from amaranth_tpu.sim.models.shipped import SHIPPED
@@ -70,13 +70,13 @@ def soc_verilog(config, memory, port, contents, folder):
     made = soc.platform.get_verilog(soc, name="soc", regular_comb=False)
     for name, text in made.data_files.items():
         (Path(folder) / name).write_text(text)
-    return str(made).replace('$readmemh("', f'$readmemh("{folder}/')
+    return made.main_source.replace('$readmemh("', f'$readmemh("{folder}/')
 
 
 def simulate(name, config, memory, port, folder, seed=1):
     """Runs one random sample. Returns `(predicted cycles, cycles, bits that differ from the golden model)`."""
     network = load_network(SHIPPED.get(name, name))
-    samples = random_samples(network, 1, seed)
+    samples = core_input(network, random_samples(network, 1, seed).rows)
     program = compile_network(network, config, 1)
     image = InferenceImage(program, samples)
     verilog = with_native_cells(verilog_of(config), config.cell_stages)
@@ -86,6 +86,7 @@ def simulate(name, config, memory, port, folder, seed=1):
         top="soc",
         public=("clk", "rst_n", "irq", "s_axil_*"),
         no_inline=("tpu_cell", "tpu_row"),
+        quick=True,
     )
     regions = {key: (MEMORY_BASE + base, size) for key, (base, size) in image.batches[0]["regions"].items()}
     found = simulation.run(
