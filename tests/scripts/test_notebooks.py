@@ -3,11 +3,12 @@
 import json
 import os
 import sys
+import tomllib
 
 import pytest
 
 from amaranth_tpu.scripts.docs.notebooks import notebook
-from amaranth_tpu.scripts.docs.site import FOLDER, GUIDES
+from amaranth_tpu.scripts.docs.site import FOLDER, GUIDES, ROOT
 
 PAGE = """# Title
 
@@ -67,3 +68,17 @@ def test_notebooks_run(name, tmp_path, monkeypatch):
     nbclient.NotebookClient(
         found, timeout=900, kernel_name="python3", resources={"metadata": {"path": tmp_path / "work"}}
     ).execute()
+
+
+def test_torch_without_cuda():
+    """The tutorial's line to install PyTorch names a constraints file, which allows a build without CUDA alone."""
+    packaging = pytest.importorskip("packaging.requirements")
+    lines = (FOLDER / "without-cuda.txt").read_text().splitlines()
+    (torch,) = (packaging.Requirement(line) for line in lines if not line.startswith("#"))
+    assert torch.name == "torch" and torch.specifier.contains("2.13.0+cpu") and not torch.specifier.contains("2.13.0")
+    assert torch.marker.evaluate({"sys_platform": "linux"}) and not torch.marker.evaluate({"sys_platform": "darwin"})
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = (packaging.Requirement(one) for one in project["torch"] if one.startswith("torch"))
+    assert wanted.specifier.contains("2.13.0+cpu")
+    page = (FOLDER / "tutorials" / "keras-and-pytorch.md").read_text()
+    assert f"-c {(FOLDER / 'without-cuda.txt').relative_to(ROOT)}" in page
