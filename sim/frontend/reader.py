@@ -7,6 +7,7 @@ rounded to bfloat16 (:mod:`sim.fusion.rounding`). An operator that cannot be a s
 :class:`sim.ir.errors.ModelError` that names the operator and the node.
 """
 
+import gc
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,9 +40,15 @@ from .wrapped_indices import without_wrapping
 __all__ = ["checked_model", "model_of", "read_model", "read_network"]
 
 
+_LARGE = 1 << 24  # bytes of a file
+
+
 def read_network(path, keep_softmax=False, shapes=None):
     """Reads a file and returns its :class:`sim.ir.graph.Graph`, as :func:`sim.frontend.load.load_network` does."""
-    return read_model(model_of(path), path, keep_softmax, shapes)
+    graph = read_model(model_of(path), path, keep_softmax, shapes)
+    if path.stat().st_size > _LARGE:  # nodes refer to each other, so that their weights would stay until the next collection
+        gc.collect()
+    return graph
 
 
 def model_of(path):

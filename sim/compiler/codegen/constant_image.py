@@ -104,10 +104,12 @@ class Constants:
                 matrices[matrix.vector] = bytes(2 * n * n)
         fixed = (tile.astype(np.float32).astype(bfloat16).tobytes() for tile in _fixed(n).values())
         tables = (table_of(function).packed() for function in self.functions)
-        tiles, parts, first = np.frombuffer(_joined(weights, n), "<u2").reshape(-1, n * n)[[*image]], [], 0
-        for count, code in blocks or ((len(tiles), 0),):
-            part, first, format_ = tiles[first : first + count], first + count, WeightFormat(code)
-            parts.append((packed(format_, *exact_codes(format_, _tiles(part.tobytes(), n))) if code else part).tobytes())
+        tiles, places, parts, first = np.frombuffer(_joined(weights, n), "<u2").reshape(-1, n * n), np.array([*image], int), [], 0
+        weights.clear()  # large models: each of these lists of bytes is as large as the model
+        for count, code in blocks or ((len(places), 0),):
+            part, first, format_ = tiles[places[first : first + count]], first + count, WeightFormat(code)
+            parts.append(packed(format_, *exact_codes(format_, _tiles(part.tobytes(), n))) if code else part)
+        del tiles
         return b"".join([bytes(2 * n * self.nothing), *fixed, *tables, _joined(matrices, n), *parts])
 
 

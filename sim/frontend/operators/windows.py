@@ -142,7 +142,7 @@ def convolution(step, tensor):
         raise ModelError(f"{step.title}: kernel_shape {kernel} does not fit its weights of {show(weights.shape)}")
     at = _windows(step, index.shape[1:], axes, list(weights.shape[2:]))
     weights = weights.reshape(*weights.shape[:2], *at.kernel).transpose(2, 3, 1, 0)
-    limited(step, *at.size, weights.shape[3])
+    limited(step, 2, *at.size, weights.shape[3])  # twice: a tensor has at most half as many values as weights may have
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
@@ -174,7 +174,7 @@ def transposed(step, tensor):
     # (inputs, outputs / groups, ...) -> (..., inputs / groups, outputs), the layout of a convolution
     split = weights.reshape(groups, -1, weights.shape[1], *at.kernel).transpose(3, 4, 1, 0, 2)
     weights = split.reshape(*at.kernel, split.shape[2], -1)
-    limited(step, *at.size, weights.shape[3])
+    limited(step, 2, *at.size, weights.shape[3])  # twice: a tensor has at most half as many values as weights may have
     bias = step.argument(2)
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
