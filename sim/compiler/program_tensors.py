@@ -61,7 +61,9 @@ def _tensor(lowered, matrix):
     def pack(values):
         if groups:
             values = dense(values.reshape(shape), groups)
-        return matrix.pack(values if matrix.form == "samples" else values.reshape(stored))
+        if matrix.form == "samples":  # a factor of one channel is stored in all lanes
+            return matrix.pack(np.broadcast_to(values, (*values.shape[:-1], stored[-1])))
+        return matrix.pack(values.reshape(stored))
 
     def unpack(data):
         values = matrix.unpack(data, stored)

@@ -1,5 +1,8 @@
 """Products whose second factor has one channel, which multiplies all channels of a stage's results. MULTIPLY needs such a factor
-in all lanes. An additional stage copies it to all lanes.
+in all lanes.
+
+If a stage computes only this factor, the stage writes it to all lanes. Any other factor is copied to all lanes by an additional
+stage.
 """
 
 from dataclasses import replace
@@ -20,20 +23,41 @@ def widen_factors(graph, config, batch):
             lanes[stage.times] = max(lanes.get(stage.times, 1), min(config.n, graph.channels(stage)))
     if not lanes:
         return graph
-    made, names = graph.copied(), {}
+    alone, made, names = _alone(graph, lanes), graph.copied(), {}
     made.stages = []
     for stage in graph.stages:
+        name = stage.times
         if _spreads(graph, stage):
-            name = stage.times
             if name not in names:
-                names[name] = _copied(made, graph.tensors[name], lanes[name])
+                names[name] = name if name in alone else _copied(made, graph.tensors[name], lanes[name])
+                made.tensors[names[name]] = replace(made.tensors[names[name]], channels=lanes[name])
             stage = replace(stage, times=names[name])
-        made.stages.append(stage)
+        made.stages.append(_widened(made, stage, lanes[stage.output]) if stage.output in alone else stage)
     return made
 
 
 def _spreads(graph, stage):
     return stage.times and graph.tensors[stage.times].channels == 1 < graph.channels(stage)
+
+
+def _alone(graph, factors):
+    """Returns the names of the factors that their stages, or the host, can write to all lanes: nothing else reads them, and they
+    are sums of constant weights, or functions of such sums."""
+    others = {*graph.inputs, *graph.outputs, *graph.state, *graph.state.values()}
+    for stage in graph.stages:
+        others |= {*replace(stage, times=None if _spreads(graph, stage) else stage.times).operands}
+        copied = any(term.copies for term in stage.terms)
+        fixed = {*(term.weights for term in stage.terms), *filter(None, [stage.start])} <= graph.constants.keys()
+        others |= set() if fixed and not (stage.times or stage.softmax or copied) else {stage.output}
+    return set(factors) - others
+
+
+def _widened(made, stage, lanes):
+    def wide(name):
+        return made.constant(f"{name}, in {lanes} lanes", np.repeat(made.constants[name], lanes, axis=2))
+
+    terms = tuple(replace(term, weights=wide(term.weights)) for term in stage.terms)
+    return replace(stage, terms=terms, start=stage.start and wide(stage.start))
 
 
 def _copied(made, tensor, lanes):
