@@ -43,7 +43,6 @@ TOLERATED = 32  # cycles that the array waits for a job of an earlier layer. -> 
 # Chunks of the batch
 CHUNKS = ((3, 1), (2, 1), (0, 0), (2, 2), (4, 1))  # tried sizes of chunks and of the last one, in units of n or `LAST_CHUNK`
 LAST_CHUNK = 16  # samples of the last chunk; fewer do not hide the dispatch of instructions
-FEW_SAMPLES = 48  # up to which the last chunk may be smaller, on small arrays
 
 # Search: more programs are tried than these limits allow only at the cost of compile time
 ORDERS = ((1, 250), (2, 0), (1, 0), (0, 250), (3, 0))  # `eager` and `late` of `ordered`

@@ -54,12 +54,10 @@ class Window:
     def _span(self, axis, count):
         return (count - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
+    @lru_cache(maxsize=256)  # noqa: B019
     def image(self, first, lines):
         """Returns the source position of each row of the image for `lines` lines of sums from line `first` on, and -1 for
         zeros."""
-        return _image(self, first, lines)
-
-    def _made_image(self, first, lines):
         y = np.arange(self._span(0, lines)) + first * self.stride[0] - self.padding[0]
         x = np.arange(self.pitch) - self.padding[1]
         places, inside = [], []
@@ -78,23 +76,14 @@ class Window:
         """Returns the loops (count, stride) over the lines of sums and their positions."""
         return [(lines, self.stride[0] * self.pitch), (self.size[1], self.stride[1])]
 
+    @lru_cache(maxsize=4096)  # noqa: B019
     def reach(self, position, first, lines):
         """Returns the lines of sums, (first, end) of the `lines` lines from line `first` on, from the first to the last for which
         a kernel position has an operand that is not zero. Returns None if all operands are zero."""
-        return _reach(self, position, first, lines)
-
-
-@lru_cache(maxsize=256)
-def _image(window, first, lines):
-    return window._made_image(first, lines)
-
-
-@lru_cache(maxsize=4096)
-def _reach(window, position, first, lines):
-    image, ((_, down), (width, across)) = window.image(first, lines), window.loops(lines)
-    places = window.offset(position) + np.arange(lines)[:, None] * down + np.arange(width) * across
-    (found,) = np.nonzero((image[places] >= 0).any(axis=1))
-    return (int(found[0]), int(found[-1]) + 1) if found.size else None
+        image, ((_, down), (width, across)) = self.image(first, lines), self.loops(lines)
+        places = self.offset(position) + np.arange(lines)[:, None] * down + np.arange(width) * across
+        (found,) = np.nonzero((image[places] >= 0).any(axis=1))
+        return (int(found[0]), int(found[-1]) + 1) if found.size else None
 
 
 def segments_of(row, rows, geometry):

@@ -4,7 +4,7 @@ other jobs of the last chunk precede it, and no gradient of a parameter is compl
 from dataclasses import replace
 
 from ..lowering.sums import Expansion, MatrixSum
-from ..tuning import CHUNKS, FEW_SAMPLES, LAST_CHUNK
+from ..tuning import CHUNKS, LAST_CHUNK
 
 __all__ = ["chunked", "divisions"]
 
@@ -19,8 +19,6 @@ def divisions(sums, n):
     for size, end in CHUNKS:
         last = end * unit
         found.append((*range(0, rows - last, size * unit), rows - last) if 0 < last < rows else (0,))
-    if n < LAST_CHUNK and n < rows <= FEW_SAMPLES:
-        found.append((0, rows - n))
     return [*dict.fromkeys(found)]
 
 
