@@ -9,7 +9,7 @@ stages and of their terms.
 from ..ir.losses import Loss
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
-from .operands import source_term, start_term, weights_term
+from .operands import of_all_copies, source_term, start_term, weights_term
 from .results import add_sums_gradient, factor_term
 from .rings import add_shared_update
 from .stages import add_like, identity, is_plain
@@ -102,7 +102,10 @@ class _Reverse:
 
     def add_gradient(self, name):
         """Adds the gradient of a parameter or an input. Returns the name of the gradient."""
-        return add_like(self.step, name, f"gradient of {name}", self._terms_of(name), wide=name in self.step.parameters)
+        step, terms = self.step, self._terms_of(name)
+        if name in step.ties:
+            terms = [of_all_copies(step, term, step.ties[name]) for term in terms]
+        return add_like(step, name, f"gradient of {name}", terms, wide=name in step.parameters)
 
     def stage(self, number):
         """Adds the gradient of a stage's sums, and records the terms that it adds to the gradients of the stage's operands."""

@@ -11,7 +11,7 @@ from ml_dtypes import bfloat16
 from ..ir.stage import Term
 from .stages import add_like, identity, row_sum
 
-__all__ = ["source_term", "weights_term", "start_term"]
+__all__ = ["of_all_copies", "source_term", "weights_term", "start_term"]
 
 
 def source_term(step, term, gradient):
@@ -49,3 +49,10 @@ def start_term(step, start, gradient):
         return row_sum(step, gradient)
     places = np.eye(positions, dtype=np.float32).astype(bfloat16).reshape(tensor.height, tensor.width, positions)
     return Term(step.constant(f"places {tensor.height} x {tensor.width}", places), gradient, transposed=True)
+
+
+def of_all_copies(step, term, ties):
+    """Returns the term of the gradient of a vector whose channels have equal values, from a sum over samples and positions. The
+    gradients of all copies are added before the sum. `ties` are weights of 0 and 1."""
+    added = add_like(step, term.weights, f"{term.weights}, of all copies", (Term(term.weights, ties),))
+    return replace(term, weights=added)

@@ -29,12 +29,13 @@ __all__ = ["FileWeights", "find_weights"]
 _BASE = 128  # base of the digits, which are written as 1 to 128: exact in every number type, also in bfloat16
 _MIXER = 10_368_889  # odd, and far from a power of two
 _ABOVE_ONE = 1 + 2.0**-7  # the next number in bfloat16
+_SET_BY_INPUTS = ("Clip", "Dropout", "Pad", "Resize", "Upsample")
 _NORMS = ("LayerNormalization", "RMSNormalization")
 
 
 @dataclass(frozen=True, eq=False)
 class FileWeights:
-    """An ONNX file whose initializers contain each value of the parameters exactly once."""
+    """An ONNX file whose initializers contain each value of the parameters exactly once, except for copies in :attr:`ties`."""
 
     model: onnx.ModelProto
     names: tuple[str, ...]  # names of the initializers that contain parameters
@@ -46,6 +47,13 @@ class FileWeights:
     #: initializer that has parameters, or has zeros or ones in place of parameters. The entry of a replaced constant factor is
     #: None. `scales` is None if a factor is not known.
     scales: dict | None
+
+    @property
+    def ties(self):
+        """Returns {number of a parameter: bool (channels, channels)} of vectors that have values of the file several times. An
+        entry is True for channels with the same value."""
+        found = {number: places.ravel() for number, places in enumerate(self.places)}
+        return {number: one[:, None] == one for number, one in found.items() if len(np.unique(one)) < len(one)}
 
     def filled(self, values):
         """Returns the ONNX model with new values of the parameters, one array per parameter."""
@@ -106,7 +114,7 @@ def find_weights(path, parameters, shapes=None):
     """
     model = _without_scales(onnx.load(path))
     split_recurrent_biases(model)
-    found = _find(model, (), path, parameters, shapes)
+    found = _find(model, (), path, parameters, shapes) or _find(model, (), path, parameters, shapes, copies=True)
     added = added_biases(model) if found is None else ()
     if added:
         added = [one for one in added if one not in _alone(model, added, path, parameters, shapes)]
@@ -147,19 +155,22 @@ def _are_all(weights, path, parameters, shapes):
     return all(any(np.array_equal(array, values) for values in known) for array in changed)
 
 
-def _find(model, zeros, path, parameters, shapes):
-    """Returns the :class:`FileWeights` of a model, or None. Initializers `zeros` contain no parameter."""
+def _find(model, zeros, path, parameters, shapes, copies=False):
+    """Returns the :class:`FileWeights` of a model, or None. Initializers `zeros` contain no parameter. With `copies`, vectors may
+    have values several times."""
     counts = Counter(one.initial.size for one in parameters.values())
     sizes = {size * share for size, count in counts.items() for share in range(1, count + 1)}  # heads share one initializer
+    vectors = {one.initial.size for one in parameters.values() if one.initial.size == one.initial.shape[2]} if copies else ()
+    sizes |= {size // count for size in vectors for count in range(1, size + 1) if size % count == 0}
     names = tuple(
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type in FLOATS and int(np.prod(tensor.dims)) in sizes and int(np.prod(tensor.dims)) > 0
-        if tensor.name not in _scales(model) and tensor.name not in zeros
+        if tensor.name not in (*_scales(model), *_settings(model), *zeros)
     )
     arrays = _arrays(model, names)
     total = sum(array.size for array in arrays.values())
-    if total < sum(one.initial.size for one in parameters.values()):
+    if total < sum(one.initial.size for one in parameters.values()) and not copies:
         return None
     ones = np.random.default_rng(1).choice((1, _ABOVE_ONE), total)  # equal numbers might be read as another operation
     factors = _powers(_read(path, parameters, model, arrays, ones, shapes))
@@ -185,7 +196,8 @@ def _find(model, zeros, path, parameters, shapes):
             place += unit * (digits.astype(np.int64) - 1)
         unit *= _BASE
     numbers = [place * pow(_MIXER, -1, space) % space for place in numbers]
-    every = np.concatenate([place.ravel() for place in numbers])
+    once = [np.unique(place) if place.size == place.shape[2] and copies else place.ravel() for place in numbers]
+    every = np.concatenate(once)
     if len(np.unique(every)) < len(every) or every.max() >= total:
         return None
     scales = None if np.isnan(ratios).any() else _all_scales(arrays, numbers, ratios, (*zeros, *_scales(model)), constants)
@@ -204,10 +216,10 @@ def _all_scales(arrays, places, ratios, fixed, constants):
 
 
 def _powers(found):
-    """Returns the powers of two that are factors of parameters, from parameters of a file of numbers near 1."""
-    if found is None or any((one <= 0).any() for one in found):
+    """Returns the factors of parameters, powers of two with signs, from parameters of a file of numbers near 1."""
+    if found is None or any((one == 0).any() for one in found):
         return None
-    factors = [2.0 ** np.floor(np.log2(one)) for one in found]
+    factors = [np.sign(one) * 2.0 ** np.floor(np.log2(np.abs(one))) for one in found]
     are_powers = all(np.isin(one / factor, (1, _ABOVE_ONE)).all() for one, factor in zip(found, factors))
     return factors if are_powers else None
 
@@ -237,6 +249,11 @@ def _scales(model):
     """Returns the initializers that are scales or shifts of normalizations, {name: 1 or 0}."""
     nodes = [node for node in model.graph.node if node.op_type in _NORMS]
     return {name: 1.0 - place for node in nodes for place, name in enumerate(node.input[1:3])}
+
+
+def _settings(model):
+    """Returns the initializers that are no values of a tensor, such as the scales of a Resize."""
+    return {name for node in model.graph.node if node.op_type in _SET_BY_INPUTS for name in node.input[1:]}
 
 
 def _without_scales(model):

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
+from ml_dtypes import bfloat16
+
 from ..autodiff.embeddings import with_embeddings
 from ..autodiff.trainable_parameters import with_probabilities
 from ..data.samples import random_samples
@@ -46,6 +49,18 @@ class ModelWriter:
         self._weights = find_weights(self._path, graph.parameters, self._shapes) if graph.origin else None
         _, self.own_form = self.model(bound_graph(graph, initial_state(graph, Sgd())))
         self.scales = self._weights.scales if self.own_form else None
+
+    def tied(self, graph):
+        """Returns the graph whose step keeps copies of one value in a parameter equal."""
+        ties = self._weights.ties if self.own_form else {}
+        if not ties:
+            return graph
+        made, names = graph.copied(), [*self._parameters]
+        made.ties = {}
+        for number, one in ties.items():
+            name = names[number]
+            made.ties[name] = made.constant(f"copies in {name}", one.astype(np.float32).astype(bfloat16)[None])
+        return made
 
     def held(self):
         """Returns the initializers that hold each parameter, if `own_form` is True, as

@@ -17,11 +17,12 @@ from .branches import chosen_branch, reads_of
 from .constant_sizes import Room
 from .constants import fold_constants, read_constant
 from .index.narrow import in_narrower
+from .index.pixels import PHASED, with_pixels
 from .index.relayout import Relayout
 from .index.strided import uncopied
 from .index.values import LOWEST, MOST_VALUES, Step, SymbolicTensor, has_all, hidden, show, whole
 from .index.views import everything
-from .inputs import APART, read_inputs
+from .inputs import TRAINING_FORM, read_inputs
 from .messages import first_output, inline, title, unsupported
 from .operators.concatenation import stacked, together
 from .registry import ONNX, OPERATORS
@@ -86,7 +87,7 @@ class Evaluation:
         self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-        self.are_apart = APART.items() <= {entry.key: entry.value for entry in model.metadata_props}.items()
+        self.is_training = TRAINING_FORM.items() <= {entry.key: entry.value for entry in model.metadata_props}.items()
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.inputs = None
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names
@@ -107,7 +108,7 @@ class Evaluation:
 
     def read(self, keep_softmax):
         """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
-        self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples, self.are_apart)
+        self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples, self.is_training)
         self.values |= self.inputs.values
         for name, value in self.values.items():
             self._check_values(f"input {quoted(name)} has", value)
@@ -237,10 +238,12 @@ class Evaluation:
         try:
             with np.errstate(all="ignore"):
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-                step = Step(node, arguments, attributes, self.opset)
+                step = Step(node, arguments, attributes, self.opset, self.is_training)
                 check_ranges(step)
                 if any(isinstance(value, SymbolicTensor) for value in arguments):
                     result = apply(checked(step))
+                    if step.training and step.operator in PHASED:
+                        result = [with_pixels(step, one) for one in result]
                 elif any(isinstance(value, (Sizes, Repeated)) for value in arguments):
                     result = fold_open_constants(step, self.folder, self.room.left)
                 else:

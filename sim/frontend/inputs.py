@@ -12,12 +12,12 @@ from ..ir.errors import ModelError
 from ..ir.model_ends import ModelInput
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
-__all__ = ["APART", "NO_BATCH", "Inputs", "check_sizes", "read_inputs", "with_inputs_apart"]
+__all__ = ["NO_BATCH", "TRAINING_FORM", "Inputs", "check_sizes", "in_inference_form", "in_training_form", "read_inputs"]
 
 NO_BATCH = 0
-#: Metadata of a model whose inputs are tensors of their own in the core, as training needs: weights of tensors side by side have
-#: zeros, which would be trained.
-APART = {"inputs": "apart"}
+#: Metadata of a model in the form that training needs. Its inputs are tensors of their own in the core: weights of tensors side
+#: by side have zeros, which would be trained. So are its pixels (:mod:`sim.frontend.index.pixels`).
+TRAINING_FORM = {"form": "training"}
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,19 @@ def read_inputs(graph, initializers, layouts, samples, apart=False):
     return Inputs(made, values, shapes[0] if len(made) == 1 else (ends[-1],), samples, **facts)
 
 
-def with_inputs_apart(model):
-    """Returns a copy of an onnx.ModelProto whose inputs are tensors of their own in the core."""
+def in_training_form(model):
+    """Returns a copy of an onnx.ModelProto that is read in the form for training."""
     made = ModelProto()
     made.CopyFrom(model)
-    helper.set_model_props(made, {entry.key: entry.value for entry in made.metadata_props} | APART)
+    helper.set_model_props(made, {entry.key: entry.value for entry in made.metadata_props} | TRAINING_FORM)
+    return made
+
+
+def in_inference_form(model):
+    """Returns a copy of a model without the mark of :func:`in_training_form`."""
+    made, entries = ModelProto(), {entry.key: entry.value for entry in model.metadata_props}
+    made.CopyFrom(model)
+    helper.set_model_props(made, {key: value for key, value in entries.items() if key not in TRAINING_FORM})
     return made
 
 

@@ -49,6 +49,9 @@ class Graph(SampleOrder):
     stages: list = field(default_factory=list)
     constants: dict = field(default_factory=dict)  # Dict of str to array. bfloat16; float32 if the tensor is wide.
     parameters: dict = field(default_factory=dict)  # dict of str to Parameter
+    #: Dict of str to str. {parameter: constant (1, channels, channels)}: vectors with several copies of a value. The constant is
+    #: 1 for two copies, so that its product with a gradient is the gradient of all copies.
+    ties: dict = field(default_factory=dict)
     loss: Loss | JointLoss = Loss.CROSS_ENTROPY
     is_counted: bool = False  # the host writes a factor for the loss of each position: 1, or 0 for padding
     #: targets, counted: Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the

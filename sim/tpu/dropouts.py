@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..export.recurrent_biases import ADDED
-from ..frontend.inputs import with_inputs_apart
+from ..frontend.inputs import in_training_form
 from ..ir.errors import ModelError
 
 __all__ = ["MaskedModel", "dropout_rate", "drops_of", "with_masks", "with_values"]
@@ -68,7 +68,7 @@ class MaskedModel:
 
 def with_masks(model, rates, title):
     """Returns the :class:`MaskedModel` of a model with a product by a mask at tensors, `{tensor: rate}`. Raises ModelError."""
-    made = with_inputs_apart(model)
+    made = in_training_form(model)
     graph = made.graph
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     known = {one.name: one.type.tensor_type for one in (*inferred.value_info, *inferred.input, *inferred.output)}

@@ -52,6 +52,7 @@ def fit(network, x, y, given, source, check_programs):
     _check(given)
     trained = trainable_network(network, loss)
     writer = ModelWriter(trained)
+    trained = writer.tied(trained)
     if source:
         held = (writer.held(), writer.scales) if writer.own_form else ({}, None)
         trained = _with_frozen(trained, source.frozen(*held))

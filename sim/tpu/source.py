@@ -275,7 +275,7 @@ class Source:
         if constant:
             raise ModelError(
                 f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, "
-                "such as the slope of PReLU; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
+                "such as a factor of results; freeze them with requires_grad=False (PyTorch) or trainable=False (Keras)"
             )
         if combined:
             raise ModelError(

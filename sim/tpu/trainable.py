@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 
 from ..data.whole_files import write_file
-from ..frontend.inputs import with_inputs_apart
+from ..frontend.index.pixels import PHASED
+from ..frontend.inputs import in_inference_form, in_training_form
 from ..trainer.errors import ArgumentError
 from ..trainer.plan import takes
 from .arguments import also_named
@@ -30,6 +31,11 @@ def _some(network, x):
         return samples_of(network, x[:: -(-len(x) // _MEASURED)]).rows  # an array in a file stays there
     rows = samples_of(network, x).rows
     return rows[:: -(-len(rows) // _MEASURED)]
+
+
+def _has_own_form(network):
+    """Returns True if the network has operators that are read otherwise for training."""
+    return any(node.op_type in (*PHASED, "PRelu") for node in onnx.load(network.origin.path, load_external_data=False).graph.node)
 
 
 class TrainableModel:
@@ -111,8 +117,8 @@ class TrainableModel:
             if given.dropout is None:
                 masked = source.masked()
                 started = masked.model
-            elif len(network.origin.inputs) > 1:
-                started = with_inputs_apart(started or onnx.load(network.origin.path))
+            elif len(network.origin.inputs) > 1 or _has_own_form(network):
+                started = in_training_form(started or onnx.load(network.origin.path))
             if started is not None:
                 started = TemporaryFile(started, network.name)
                 network = started.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed)
@@ -124,7 +130,7 @@ class TrainableModel:
         except BaseException:
             restore()
             raise
-        trained = with_values(source.model, trained) if masked else trained
+        trained = with_values(source.model, trained) if masked else in_inference_form(trained)
         file = TemporaryFile(trained, network.name)
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(file.load(keep_softmax=network.stages[-1].softmax, shapes=shapes), file)

@@ -7,13 +7,28 @@ import numpy as np
 __all__ = ["loss", "gradient_errors"]
 
 
-def _product(source, weights, term, size):
+def _copied(source, term, size, channels):
+    """Returns a copy of values (batch, values) by strides, value by value."""
+    result = np.zeros((len(source), size[0] * size[1] * channels))
+    for one in term.copies:
+        for steps in np.ndindex(*(count for count, _, _ in one.axes)):
+            read, written = (
+                first + sum(step * axis[place] for step, axis in zip(steps, one.axes))
+                for first, place in ((one.source, 1), (one.result, 2))
+            )
+            result[:, written] = source[:, read]
+    return result.reshape(len(source), *size, channels)
+
+
+def _product(source, weights, term, size, outputs):
     """Returns one term: float64 (batch, height, width, channels). Loops over kernel positions and groups."""
     batch, height, width, channels = source.shape
+    if term.copies:
+        return _copied(source.reshape(batch, -1), term, size, outputs)
     if term.apart != (1, 1):
         apart = np.zeros((batch, height * term.apart[0], width * term.apart[1], channels))
         apart[:, :: term.apart[0], :: term.apart[1]] = source
-        return _product(apart, weights, replace(term, apart=(1, 1)), size)
+        return _product(apart, weights, replace(term, apart=(1, 1)), size, outputs)
     plain = term.kernel == term.stride == (1, 1) and term.padding == (0, 0) and size == (height, width)
     if plain and term.groups == channels and weights.shape[-3:-1] == (1, 1):
         return source * weights
@@ -67,7 +82,7 @@ def loss(network, values, targets, counted=None, choices=None, kind="cross-entro
             total = total + values[stage.start]
         for term in stage.terms:
             source = np.broadcast_to(values[term.source], (batch, *values[term.source].shape[1:]))
-            total = total + _product(source, values[term.weights], term, stage.size)
+            total = total + _product(source, values[term.weights], term, stage.size, total.shape[3])
         if stage.pool:
             (height, width), (down, across) = stage.pool.size, stage.pool.window
             windows = total[:, : height * down, : width * across].reshape(batch, height, down, width, across, -1)

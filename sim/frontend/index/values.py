@@ -150,6 +150,7 @@ class Step:
     arguments: list  # np.ndarray, SymbolicTensor or None
     attributes: dict
     opset: int
+    training: bool = False  # True for a model in the form that training needs
 
     @property
     def operator(self):

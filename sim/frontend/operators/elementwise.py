@@ -6,7 +6,7 @@ import numpy as np
 
 from ...functions.functions import DEFINITIONS, NONE, RELU, Function, attributes_of, of_operator
 from ...fusion.fuse import bounds
-from ...fusion.nodes import Affine, Joint, Linear, SumRegion, identity, per_channel
+from ...fusion.nodes import Affine, Joint, Linear, SumRegion, Tap, identity, per_channel
 from ...ir.errors import ModelError
 from ...ir.stage import Pool
 from ..index.blocks import block_select
@@ -184,6 +184,8 @@ def _sloped(step, tensor):
         raise ModelError(f"{step.title}: its slope must be constant")
     if common(step, tensor, slope)[0] != tensor.dims:
         raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
+    if step.training:
+        return _trained_slope(step, everything(step, tensor), slope.astype(np.float64))
     if np.unique(slope).size == 1:
         return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
     tensor = everything(step, tensor)
@@ -199,6 +201,20 @@ def _sloped(step, tensor):
         ),
         "Add",
     )
+
+
+def _trained_slope(step, tensor, slope):
+    """Returns relu(x) - slope * relu(-x), with the slopes as weights that training finds."""
+    slope = np.broadcast_to(slope, tensor.dims).reshape(-1)[np.argsort(tensor.index)]
+    slope = per_channel(slope.reshape(tensor.source.shape), tensor.source.shape)
+    if slope.shape[:2] != (1, 1):
+        raise ModelError(
+            f"{step.title}: its slopes differ from position to position, which can't be trained; give one per channel"
+        )
+    above, below = (apply_function(step, affine(step, tensor, scale=np.array(sign)), RELU).source for sign in (1.0, -1.0))
+    channels, size = tensor.source.shape[2], tensor.source.shape[:2]
+    taps = (*identity(above).taps, Tap(below, -slope[None], groups=channels))
+    return tensor.of(Linear(**step.titles, shape=tensor.source.shape, parts=(SumRegion(taps, size),)))
 
 
 def apply_operator(step, tensor, operator):

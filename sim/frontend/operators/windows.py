@@ -8,6 +8,7 @@ from ...fusion.nodes import Linear, SumRegion, Tap, identity
 from ...ir.errors import ModelError
 from ...ir.stage import Pool, span
 from ..index.phases import phased_convolution
+from ..index.pixels import spread
 from ..index.values import LOWEST, SymbolicTensor, limited, show, whole
 from ..index.views import copied, slide, tap, view
 from ..registry import LINEAR, MICROSOFT, POOLS, operator
@@ -179,11 +180,22 @@ def transposed(step, tensor):
     if bias is not None and bias.shape != (weights.shape[3],):
         raise ModelError(f"{step.title}: bias of {show(bias.shape)} and weights of {show(step.arguments[1].shape)} do not fit")
     view(tensor, index)  # raises Relayout if the layout of the input is not known yet
+    if step.training:
+        return _biased(_placed(tensor, *_with_zeros(step, tensor, index, weights, at, groups), axes), bias)
     found = phased_convolution(step, tensor, index, weights, at, groups, transposed=True)
     if found is None:
         node = copied(step, tensor, index)
         found = phased_convolution(step, tensor.of(node, whole(node)), whole(node), weights, at, groups, transposed=True)
     return _biased(_placed(tensor, *found, axes), bias)
+
+
+def _with_zeros(step, tensor, index, weights, at, groups):
+    """Returns `(node, index map)` of a ConvTranspose as a convolution of pixels with zeros between them, which has each weight
+    once."""
+    node = spread(step, tensor, index, at.stride)
+    begin = tuple((size - 1) * apart - before for size, apart, before in zip(at.kernel, at.dilation, at.begin))
+    around = Windows(at.kernel, (1, 1), at.dilation, begin, (0, 0), at.size)
+    return _sums(step, tensor.of(node, whole(node)), whole(node), weights[::-1, ::-1], around, groups)
 
 
 def _spread_windows(step, have, axes, kernel):

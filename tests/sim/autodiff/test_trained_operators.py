@@ -2,12 +2,15 @@
 of steps compiles them, or refuses them."""
 
 import numpy as np
+import onnx
 import pytest
 
 from amaranth_tpu.hw.config import Config
+from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.inputs import in_training_form
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -15,7 +18,7 @@ from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.training import bound_graph, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.trainer.new_training import trainable_network
-from onnx_models import Builder, weights
+from onnx_models import Builder, close, reference, weights
 from step_reference import gradient_errors
 from suites import slow
 from training_runs import FIXED
@@ -191,6 +194,42 @@ def _own_token(rng, is_zero=False):
     return b
 
 
+def _upsampled(rng, kind):
+    """Returns a model that computes four pixels or more for each one, and a convolution of them."""
+    b = Builder(["n", 2, 3, 3])
+    b("Conv", weights(rng, 4, 2, 2, 2), weights(rng, 4))
+    b("Tanh")
+    if kind == "ConvTranspose":
+        b(kind, weights(rng, 4, 3, 3, 3), weights(rng, 6), group=2, strides=[2, 2], pads=[1, 1, 0, 1], output_padding=[0, 1])
+    elif kind == "Resize":
+        b(kind, "", np.float32([1, 1, 2, 2]), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    else:
+        b(kind, blocksize=2)
+    channels = {"ConvTranspose": 6, "Resize": 4}.get(kind, 1)
+    b("Conv", weights(rng, 3, channels, 2, 2), weights(rng, 3))
+    b("Tanh")
+    b("Flatten")
+    b("Gemm", weights(rng, 27, 5), weights(rng, 5))
+    return b
+
+
+def _slopes(rng, count):
+    """Returns a model with a PReLU of one slope, or of one for each channel."""
+    b = Builder(["n", 6])
+    b("Gemm", weights(rng, 6, 6), weights(rng, 6))
+    b("PRelu", rng.uniform(0.1, 0.5, count).astype(np.float32))
+    b("Gemm", weights(rng, 6, 5), weights(rng, 5))
+    return b
+
+
+#: Models that are read otherwise for training.
+OF_OWN_FORM = {
+    "transposed convolution": lambda rng: _upsampled(rng, "ConvTranspose"),
+    "resized": lambda rng: _upsampled(rng, "Resize"),
+    "depth to space": lambda rng: _upsampled(rng, "DepthToSpace"),
+    "slope": lambda rng: _slopes(rng, 1),
+    "slopes": lambda rng: _slopes(rng, 6),
+}
 CASES = {
     "attention": _attention,
     "separable": _separable,
@@ -209,12 +248,19 @@ CASES = {
     "token": _own_token,
     "token of zeros": lambda rng: _own_token(rng, is_zero=True),
     "norm of 6 channels": lambda rng: _norm(rng, 6),  # 1 / 6 is a sum of two bfloat16 numbers
-}
+} | OF_OWN_FORM
+
+
+def _loaded(rng, name, folder):
+    path = CASES[name](rng).save(folder)
+    if name in OF_OWN_FORM:
+        path.write_bytes(in_training_form(onnx.load(path)).SerializeToString())
+    return trainable_network(load_network(path))
 
 
 @pytest.fixture(params=CASES)
 def case(request, rng, tmp_path):
-    return trainable_network(load_network(CASES[request.param](rng).save(tmp_path)))
+    return _loaded(rng, request.param, tmp_path)
 
 
 def _batch(rng, training, count=6):
@@ -246,7 +292,8 @@ def test_forward_equals_inference(rng, case):
 @pytest.mark.parametrize("name", CASES)
 def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, name, optimizer, rate):
     rng = np.random.default_rng(FIXED)
-    training = trainable_network(load_network(CASES[name](rng).save(tmp_path)))
+    training = _loaded(rng, name, tmp_path)
+    training = ModelWriter(training).tied(training)
     state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
     losses = []
     for number in range(12):
@@ -259,3 +306,34 @@ def test_training_lowers_the_loss_and_the_file_keeps_its_operators(tmp_path, nam
 
 def test_a_compiled_step(rng, case):
     run_steps(compile_step(case, Sgd(), Config(n=4, training=True), 6), case, Sgd(), rng)
+
+
+def test_copies_of_one_value(rng, tmp_path):
+    """The gradient of each copy is the sum of the gradients of all, in the golden model and on a core."""
+    apart = _loaded(rng, "slope", tmp_path)
+    tied = ModelWriter(apart).tied(apart)
+    (name,) = tied.ties
+    number, (x, targets) = [*tied.parameters].index(name), _batch(rng, tied)
+    one, other = (step(one, initial_state(one, Sgd()), Sgd(), x, targets, 0.1).gradients[number] for one in (apart, tied))
+    assert other.shape == (1, 1, 6) and len(np.unique(other)) == 1
+    assert abs(other.flat[0] - one.sum()) < 0.05 * np.abs(one).sum()
+    run_steps(compile_step(tied, Sgd(), Config(n=4, training=True), 6), tied, Sgd(), rng)
+    each = _loaded(rng, "slopes", tmp_path)
+    assert not ModelWriter(each).tied(each).ties
+
+
+@pytest.mark.parametrize("name", OF_OWN_FORM)
+def test_fit_of_a_file(rng, tmp_path, name):
+    """The file gets the trained weights, and is read as before for inference."""
+    path = OF_OWN_FORM[name](rng).save(tmp_path)
+    model, start = tpu.load(path), onnx.load(path)
+    before = model.network
+    x, y = rng.normal(size=(32, before.input_size)).astype(np.float32), rng.integers(0, 5, 32)
+    done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=1, core=Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0 and done.own_form
+    trained = onnx.load(model.network.origin.path)
+    assert trained.metadata_props == start.metadata_props and trained.graph.node == start.graph.node
+    settings = {one for node in start.graph.node if node.op_type == "Resize" for one in node.input[1:]}
+    for one, other in zip(start.graph.initializer, trained.graph.initializer):
+        assert (one == other) == (one.name in settings), one.name
+    close(model.predict(x), reference(model.network.origin.path, x.reshape(-1, *before.input_shape)))

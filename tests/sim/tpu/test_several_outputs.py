@@ -9,7 +9,7 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.data.errors import DataError
-from amaranth_tpu.sim.frontend.inputs import with_inputs_apart
+from amaranth_tpu.sim.frontend.inputs import in_training_form
 from amaranth_tpu.sim.frontend.reader import read_model
 from amaranth_tpu.sim.golden.training import initial_state, step
 from amaranth_tpu.sim.ir.errors import ModelError
@@ -86,7 +86,7 @@ def _each(results, labels):
 
 def test_gradients(rng, path, x, y):
     """Gradients match finite differences of the weighted sum in binary64, with a factor for each sample."""
-    network = read_model(with_inputs_apart(onnx.load(path)), path)
+    network = read_model(in_training_form(onnx.load(path)), path)
     loss = parse_loss(network, LOSSES, WEIGHTS)
     graph = with_parameters(network, loss, counted=True)
     rows, targets = np.concatenate([x["a"], x["b"]], axis=1)[:6], joint_labels(loss, {n: one[:6] for n, one in y.items()}, 6)

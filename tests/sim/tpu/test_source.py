@@ -18,7 +18,7 @@ from amaranth_tpu.sim.tpu.exports import export_error, silent
 from amaranth_tpu.sim.tpu.source import Source
 from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
 from language_models import language_model
-from onnx_models import Builder, reference
+from onnx_models import Builder, close, reference
 from training_runs import CLASSES, INPUTS, clusters
 
 
@@ -207,14 +207,42 @@ def test_a_frozen_network_is_refused(rng, tmp_path):
         model_of(net.source(fixed=[*net.weights])).fit(x, y)
 
 
+class Gains(Framework):
+    """A dense layer whose results are multiplied by a vector before a function."""
+
+    def __init__(self, rng, folder):
+        super().__init__(rng, folder)
+        self.weights["gain"] = rng.normal(1, 0.1, CLASSES).astype(np.float32)
+
+    def export(self, affine=None, training=False):
+        b, own = Builder(["batch", INPUTS]), self.weights
+        b("Gemm", own["a/kernel"], own["a/bias"])
+        b("Tanh")
+        b("Mul", own["gain"])
+        b("Tanh")
+        b("Gemm", own["b/kernel"], own["b/bias"])
+        return onnx.load(b.save(self.folder))
+
+
 def test_weights_that_stay_constant_are_refused(rng, tmp_path):
-    """The slope of a PReLU is a constant of the network. `fit` refuses it by name, unless it is frozen."""
-    net, (x, y) = Framework(rng, tmp_path, slope=True), clusters(rng, 64)
-    with pytest.raises(tpu.ModelError, match="Net: its weights a/slope are constants of the network, which the core does not"):
+    """A factor between two functions is a constant of the network. `fit` refuses it by name, unless it is frozen."""
+    net, (x, y) = Gains(rng, tmp_path), clusters(rng, 64)
+    with pytest.raises(tpu.ModelError, match="Net: its weights gain are constants of the network, which the core does not"):
         model_of(net.source()).fit(x, y)
-    slope = net.weights["a/slope"].copy()
-    model_of(net.source(fixed=["a/slope"])).fit(x, y)
-    np.testing.assert_array_equal(net.weights["a/slope"], slope)
+    model_of(net.source(fixed=["gain"])).fit(x, y)
+
+
+@pytest.mark.parametrize("fixed", [(), ["a/slope"]])
+def test_slopes(rng, tmp_path, fixed):
+    """The slope of a PReLU is trained, unless it is frozen. The model of `predict` has one function for it."""
+    net, (x, y) = Framework(rng, tmp_path, slope=True), clusters(rng, 64)
+    before, model = dict(net.weights), model_of(net.source(fixed=fixed))
+    done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=2, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0 and (net.weights["a/slope"] == before["a/slope"]).all() == bool(fixed)
+    own, hidden = net.weights, x @ net.weights["a/kernel"] + net.weights["a/bias"]
+    wanted = np.where(hidden < 0, hidden * own["a/slope"], hidden) @ own["b/kernel"] + own["b/bias"]
+    close(model.predict(x), wanted)
+    assert [stage.function.name for stage in model.network.stages] == ["leaky_relu", "none"]
 
 
 def test_exports_are_silent(capfd):
