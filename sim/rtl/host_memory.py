@@ -12,6 +12,7 @@ HOST_LATENCY = 32
 #: Memories by name: million bytes per second, latency with a controller in ns, and ns to close and open a row (precharge and
 #: activate of the slowest grade in data sheets). Each burst counts as a row miss, so estimates are on the safe side.
 _NAMED = {
+    "ddr3-800x8": (800, 150, 27.5),
     "ddr3-800x16": (1600, 150, 27.5),
     "ddr3-1600x32": (6400, 120, 27.5),
     "sdram-90x16": (180, 180, 42),  # of the board ulx3s-85f, as measured

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 try:
-    from litedram.modules import IS42S16160, MT41K64M16
+    from litedram.modules import IS42S16160, MT41K256M8
     from litedram.phy.model import SDRAMPHYModel
     from litex.build.generic_platform import GenericPlatform, Pins
     from litex.soc.integration.soc_core import SoCMini
@@ -36,8 +36,8 @@ from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 
 CORE_BASE, MEMORY_BASE, CLOCK = 0x3000_0000, 0x4000_0000, 100e6
-#: The memories by name: LiteDRAM's module, width of the chip, and the memory that predicts cycles.
-MEMORIES = {"ddr3": (MT41K64M16, "1:4", "ddr3-800x16"), "sdram": (IS42S16160, "1:1", "sdram-100x16")}
+#: The memories by name: LiteDRAM's module, its ratio of clocks, bits of the chip, and the memory that predicts cycles.
+MEMORIES = {"ddr3": (MT41K256M8, "1:4", 8, "ddr3-800x8"), "sdram": (IS42S16160, "1:1", 16, "sdram-100x16")}
 PORTS = ("dram", "axi", "wishbone")
 
 
@@ -53,9 +53,9 @@ class DramSoc(SoCMini):
         plain = {"with_timer": False, "with_uart": False, "ident": "", "ident_version": False}
         super().__init__(platform, clk_freq=CLOCK, bus_standard=standard, bus_data_width=width, **plain)
         self.submodules.crg = Clocks(platform)
-        kind, rate, _ = MEMORIES[memory]
+        kind, rate, bits, _ = MEMORIES[memory]
         module = kind(CLOCK, rate)
-        self.submodules.phy = SDRAMPHYModel(module, data_width=16, clk_freq=CLOCK, init=contents)
+        self.submodules.phy = SDRAMPHYModel(module, data_width=bits, clk_freq=CLOCK, init=contents)
         self.add_sdram("sdram", phy=self.phy, module=module, origin=MEMORY_BASE, l2_cache_size=0)
         core = add_tpu(self, config, CORE_BASE, sdram=self.sdram if port == "dram" else None)
         self.bus.add_master("host", host)
@@ -97,7 +97,7 @@ def simulate(name, config, memory, port, folder, seed=1):
     logits = image.results(np.array(found["output"], np.uint32).view(np.uint8))
     expected = run_network(network, samples)
     differing = int(np.bitwise_count(logits.view(np.uint32) ^ expected.view(np.uint32)).sum())
-    predicted = program.with_host(parse_memory(f"{MEMORIES[memory][2]}@{CLOCK / 1e6:g}")).predicted_cycles
+    predicted = program.with_host(parse_memory(f"{MEMORIES[memory][3]}@{CLOCK / 1e6:g}")).predicted_cycles
     return predicted, found["cycles"], differing
 
 

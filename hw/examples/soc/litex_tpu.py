@@ -69,6 +69,11 @@ def add_tpu(soc, config, base, *, name="tpu", sdram=None):
         The DRAM to which the core gets a port of its own, such as `soc.sdram` after `soc.add_sdram`. The core then accesses the
         region `main_ram` only. Default: the core is a manager on the SoC's bus, which serves any memory.
 
+    Raises
+    ------
+    ValueError
+        If LiteDRAM's controller is wider than the core's bus.
+
     Returns
     -------
     TpuCore
@@ -78,6 +83,11 @@ def add_tpu(soc, config, base, *, name="tpu", sdram=None):
     soc.add_module(name=name, module=core)
     soc.bus.add_slave(name, core.registers, SoCRegion(origin=base, size=512, cached=False))
     if sdram:
+        if (width := sdram.crossbar.controller.data_width) > config.bus_width:
+            raise ValueError(
+                f"LiteDRAM's controller has {width} bits, the core's bus {config.bus_width}: LiteDRAM's converter to a wider "
+                "port stops during the core's bursts; give the core a bus of this width, or call add_tpu without sdram"
+            )
         from litedram.frontend.axi import LiteDRAMAXI2Native
 
         port = sdram.crossbar.get_port(data_width=config.bus_width)

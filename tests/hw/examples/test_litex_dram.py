@@ -41,3 +41,15 @@ def test_interrupt_and_regions():
     # The instance's output `irq` is the bit of the CPU's interrupts that `soc.h` names.
     net = re.search(r"\.irq\s*\((\w+)\)", text)[1]
     assert re.search(rf"interrupt\[{number}\] <= {net};", text)
+
+
+@pytest.mark.filterwarnings("ignore")  # of LiteX
+def test_wider_controller():
+    """A controller wider than the core's bus is refused, as its converter stops; without `sdram` the SoC is built."""
+    from amaranth_tpu.hw.examples.soc.litex_dram import DramSoc
+
+    with pytest.raises(
+        ValueError, match=r"^LiteDRAM's controller has 64 bits, the core's bus 32: .* or call add_tpu without sdram"
+    ):
+        DramSoc(Config(n=2), "ddr3", "dram", [])
+    DramSoc(Config(n=2), "ddr3", "wishbone", [])
