@@ -53,9 +53,9 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
 @pytest.mark.slow
 @pytest.mark.search
 def test_cycles_of_the_shipped_gpt(tmp_path):
-    """A step of 512 letters with n = 16 takes at most 1,270,000 cycles, and the array accepts rows in 73 % of them."""
+    """A step of 512 letters with n = 16 takes at most 1,150,000 cycles, and the array accepts rows in 80 % of them."""
     onnx.save(gpt_model(has_state=False), tmp_path / "gpt.onnx")
     program = compile_step(with_parameters(load_network(tmp_path / "gpt.onnx")), Sgd(), from_preset("transformer"), 16)
     rows = sum(op.passes * op.rows for op in program.ops if op.unit == MATMUL)
-    assert program.predicted_cycles <= 1_270_000
-    assert rows >= 0.73 * program.predicted_cycles
+    assert program.predicted_cycles <= 1_150_000
+    assert rows >= 0.8 * program.predicted_cycles
