@@ -10,7 +10,7 @@ from ..functions.functions import Function
 from ..ir.errors import ModelError
 from ..ir.stage import Stage, Term
 
-__all__ = ["with_joint_outputs"]
+__all__ = ["logits_of_output", "with_joint_outputs"]
 
 
 def with_joint_outputs(graph, loss):
@@ -18,7 +18,7 @@ def with_joint_outputs(graph, loss):
     Sigmoid that belongs to the loss of an output is removed. Raises ModelError if an output is no vector."""
     made = graph.copied()
     order = np.arange(graph.output_size) if graph.output_order is None else np.asarray(graph.output_order)
-    made.stages, terms, first = [_logits(graph, loss, order, stage) for stage in graph.stages], [], 0
+    made.stages, terms, first = [logits_of_output(graph, loss, order, stage) for stage in graph.stages], [], 0
     for name in graph.outputs:
         tensor = graph.tensors[name]
         if tensor.shape[:2] != (1, 1):
@@ -32,8 +32,8 @@ def with_joint_outputs(graph, loss):
     return made
 
 
-def _logits(graph, loss, order, stage):
-    """Returns a stage without the function that belongs to the loss of its output."""
+def logits_of_output(graph, loss, order, stage):
+    """Returns a stage without the function that belongs to the loss of its output. `order` is the order of the results."""
     first = 0
     for name in graph.outputs:
         if stage.output == name:

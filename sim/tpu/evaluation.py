@@ -1,8 +1,11 @@
 """Loss, accuracy and metrics of results on labelled samples."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from ..functions.functions import Function
+from ..autodiff.joint_outputs import logits_of_output
+from ..functions.functions import NONE, Function
 from ..golden.losses import Positions, cross_entropy, loss_of
 from ..ir.losses import Head, JointLoss, Loss
 from ..ir.model_ends import softmax
@@ -14,7 +17,7 @@ from .arguments import check_name, shown
 from .keras_objects import loss_name, metric_name
 from .training_data import joint_labels, labels_of, shares_of
 
-__all__ = ["Metrics", "evaluation", "parse_loss"]
+__all__ = ["Metrics", "evaluation", "parse_loss", "with_logits"]
 
 #: Names of losses, the library's own and Keras'.
 _LOSSES = {
@@ -143,18 +146,31 @@ def _has_probabilities(network, loss):
     return loss.is_of_classes and (bool(last.softmax) or network.origin.output.last == "softmax")
 
 
-def evaluation(run, y, loss, metrics=(), weights=None):
-    """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`."""
-    network, origin, loss = run.network, run.network.origin, parse_loss(run.network, loss, weights)
+def with_logits(network, loss):
+    """Returns a network without the Sigmoids that belong to its losses. In bfloat16, probabilities near 1 become 1."""
+    if isinstance(loss, JointLoss):
+        order = np.arange(network.output_size) if network.output_order is None else np.asarray(network.output_order)
+        stages = tuple(logits_of_output(network, loss, order, stage) for stage in network.stages)
+    elif loss is Loss.BINARY and network.stages[-1].function == _SIGMOID:
+        stages = (*network.stages[:-1], replace(network.stages[-1], function=NONE))
+    else:
+        return network
+    return network if list(stages) == list(network.stages) else replace(network, stages=stages)
+
+
+def evaluation(run, whole, y, loss, metrics=()):
+    """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`.
+    `whole` is the network of the model, with its last functions."""
+    network, origin = run.network, run.network.origin
     if origin.is_split:
         return _of_outputs(run, y, loss)
-    metrics = Metrics(network, loss, metrics)
+    metrics = Metrics(whole, loss, metrics)
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
     positions, shares = Positions(network), shares_of(network, y, len(values), loss)
     labels = labels_of(network, y if shares is None else shares.argmax(axis=-1), len(values), loss)
     # The Softmax of a file is applied by the host, after the results of a core.
-    if _has_probabilities(network, loss) and (run.result is None or network.stages[-1].softmax or loss is Loss.BINARY):
+    if _has_probabilities(network, loss) and (run.result is None or network.stages[-1].softmax):
         values = _logits(values, loss)
     vectors = positions.vectors(values)
     if not loss.is_of_classes:

@@ -7,7 +7,7 @@ from ..trainer.errors import ArgumentError
 from .arguments import framework_of
 from .callbacks import EarlyStopping, TensorBoard
 
-__all__ = ["EpochCallbacks", "compiled_metrics", "loss_name", "metric_name", "with_keras_objects"]
+__all__ = ["EpochCallbacks", "compiled_metrics", "is_accuracy", "loss_name", "metric_name", "with_keras_objects"]
 
 #: Settings of Keras' optimizers that the core lacks.
 _LACKING = ("clipnorm", "global_clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
@@ -151,6 +151,8 @@ def metric_name(metric):
 def compiled_metrics(net):
     """Returns the metrics of a Keras model's `compile`, {name in Keras: name or function of the library}."""
     metrics = net._compile_config.config.get("metrics") or [] if getattr(net, "_compile_config", None) else []
+    if len(net.outputs) > 1:
+        return {}
     names = [one if isinstance(one, str) else getattr(one, "name", getattr(one, "__name__", one)) for one in metrics]
     return {name: "accuracy" if is_accuracy(one) else metric_name(one) for name, one in zip(names, metrics)}
 

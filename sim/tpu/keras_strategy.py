@@ -10,7 +10,7 @@ from ..trainer.errors import ArgumentError
 from .arguments import as_array, shown
 from .fit_arguments import FitArguments
 from .keras_models import from_keras
-from .keras_objects import compiled_metrics, loss_name
+from .keras_objects import compiled_metrics, is_accuracy, loss_name
 
 __all__ = ["Strategy"]
 
@@ -96,12 +96,14 @@ class _Trainer:
 
     def _compiled(self):
         """Returns `(arguments of fit, {name in Keras: name here} of the metrics)` of the model's `compile`."""
-        settings, metrics = self._net._compile_config.config, compiled_metrics(self._net)
+        settings, several = self._net._compile_config.config, len(self._net.outputs) > 1
+        metrics = _metrics_of_outputs(settings.get("metrics")) if several else compiled_metrics(self._net)
         given = {"optimizer": self._net.optimizer, "loss": settings["loss"], "metrics": [*metrics.values()]}
         if settings.get("loss_weights") is not None:
             given["loss_weights"] = settings["loss_weights"]
-        if isinstance(given["loss"], dict):
-            given["loss"] = [given["loss"][name] for name in self._net.output_names]
+        for name in ("loss", "loss_weights"):
+            if isinstance(given.get(name), dict):
+                given[name] = [given[name][one] for one in _output_names(self._net)]
         _check_ends(self._net, given["loss"])
         return given, metrics
 
@@ -119,7 +121,7 @@ class _Trainer:
             validation_data = _named(self._net, validation_data[0]), *validation_data[1:]
         elif validation_steps is not None and validation_data is not None:
             validation_data = iter(list(islice(validation_data, validation_steps)))
-        if validation_data is None:
+        if validation_data is None or len(self._net.outputs) > 1:
             given["metrics"] = ()
         lines = [print] if verbose in (1, 2, "auto") else []
         model = self._current()
@@ -140,7 +142,8 @@ class _Trainer:
         history = keras.callbacks.History()
         history.set_model(self._net)
         history.on_train_begin()
-        history.epoch, history.history = list(range(len(done.epochs))), _renamed(done.history, metrics)
+        history.epoch = list(range(len(done.epochs)))
+        history.history = self._named_outputs(_renamed(done.history, metrics))
         history.core = done.core
         self._net.history = history
         return history
@@ -151,12 +154,29 @@ class _Trainer:
         given, metrics = self._compiled()
         model = self._current()
         facts = {name: given[name] for name in ("loss", "loss_weights", "metrics") if name in given}
+        facts |= {"metrics": ()} if len(self._net.outputs) > 1 else {}
         found = model.evaluate(_named(self._net, x), y, batch_size=batch_size, **facts)
         self._keep()
+        if len(self._net.outputs) > 1:
+            found = self._named_outputs(found)
+            found.pop("accuracy", None)
+            found = {name: value for name, value in found.items() if metrics or not name.endswith("_accuracy")}
+            found = dict(sorted(found.items(), key=lambda one: (one[0] != "loss", not one[0].endswith("_loss"))))
+            return found if return_dict else [*found.values()]
         found = {"loss": found["loss"]} | {name: found[getattr(one, "__name__", one)] for name, one in metrics.items()}
         if return_dict:
             return found
         return [*found.values()] if metrics else found["loss"]
+
+    def _named_outputs(self, figures):
+        """Returns figures with Keras' names of the outputs, not those in the ONNX model."""
+        names = dict(zip((one.name for one in self._model.outputs), _output_names(self._net)))
+        found = {}
+        for key, value in figures.items():
+            start, rest = ("val_", key[4:]) if key.startswith("val_") else ("", key)
+            name, _, what = rest.rpartition("_")
+            found[f"{start}{names[name]}_{what}" if name in names else key] = value
+        return found
 
     def predict(self, x, batch_size=None, verbose="auto", **others):
         """Returns the results, with the arguments of `keras.Model.predict`."""
@@ -168,6 +188,22 @@ class _Trainer:
             return results
         values = [*results.values()]
         return dict(zip(self._net.output, values)) if isinstance(self._net.output, dict) else values
+
+
+def _output_names(net):
+    return [one._keras_history.operation.name for one in net.outputs]
+
+
+def _metrics_of_outputs(given):
+    """Returns `{"accuracy": "accuracy"}` if metrics of several outputs, a list or dict, name the accuracy. Raises ArgumentError
+    for others."""
+    flat = []
+    for one in given.values() if isinstance(given, dict) else given or []:
+        flat += one if isinstance(one, (list, tuple)) else [one]
+    flat = [one for one in flat if one is not None]
+    if not all(map(is_accuracy, flat)):
+        raise ArgumentError("`metrics` of a model with several outputs are the loss and the accuracy of each; leave others out")
+    return {"accuracy": "accuracy"} if flat else {}
 
 
 def _renamed(history, metrics):

@@ -137,9 +137,13 @@ class Model(TrainableModel):
         >>> run.result.mismatched_bits, run.failure
         (0, None)
         """
-        samples, place = samples_of(self.network, x), place_of(on)
-        network, outputs = self.network, self.network.origin.outputs
+        return self._run(self.network, x, on, core, batch, progress)
+
+    def _run(self, network, x, on, core, batch, progress=None):
+        """Executes the model's network, or one with other last functions on a core. An interpreter executes the file."""
+        samples, place, outputs = samples_of(network, x), place_of(on), network.origin.outputs
         if isinstance(place, Interpreter):
+            network = self.network
             sizes = [len(range(network.output_size)[output.place]) for output in outputs]
             values = place.values(network.origin, samples.rows, [output.value for output in outputs], sizes)
             program = result = None

@@ -14,7 +14,7 @@ from ..trainer.plan import takes
 from .arguments import also_named
 from .batches import Batches, gathered
 from .dropouts import with_values
-from .evaluation import evaluation
+from .evaluation import evaluation, parse_loss, with_logits
 from .fit_arguments import FitArguments
 from .inputs_outputs import samples_of
 from .keras_objects import with_keras_objects
@@ -166,7 +166,9 @@ class TrainableModel:
         """
         if y is None:
             x, y, _ = gathered(x)
-        return evaluation(self.run(x, on, core=core, batch=batch).check(), y, loss, metrics, loss_weights)
+        kind = parse_loss(self.network, loss, loss_weights)
+        run = self._run(with_logits(self.network, kind), x, on, core, batch)
+        return evaluation(run.check(), self.network, y, kind, metrics)
 
     def score(self, x, y):
         """Computes the accuracy on labelled samples, 0 to 1, as scikit-learn's classifiers do.

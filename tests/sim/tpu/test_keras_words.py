@@ -197,3 +197,23 @@ def test_arguments_that_a_strategy_lacks(keras, data):
         net.fit(*data, initial_epoch=2)
     with pytest.raises(tpu.ArgumentError, match="`settings` are arguments of fit, not 'learning_speed'"):
         tpu.Strategy(settings={"learning_speed": 1})
+
+
+def test_two_inputs_and_outputs(keras):
+    """Losses, names and results of several outputs are as in Keras; lists and dicts name them."""
+    rng, layers = np.random.default_rng(3), keras.layers
+    a, b = rng.normal(size=(96, 6)).astype(np.float32), rng.normal(size=(96, 5)).astype(np.float32)
+    y = {"kind": a[:, :3].argmax(1), "size": b[:, :1] * 2}
+    one, two = layers.Input((6,), name="left"), layers.Input((5,), name="right")
+    joined = layers.Concatenate()([layers.Dense(8, activation="relu")(one), layers.Dense(8)(two)])
+    ends = [layers.Dense(3, activation="softmax", name="kind")(joined), layers.Dense(1, name="size")(joined)]
+    with tpu.Strategy().scope():
+        net = keras.Model([one, two], ends)
+        facts = {"loss_weights": {"kind": 1, "size": 0.5}, "metrics": {"kind": ["accuracy"]}}
+        net.compile("adam", {"kind": "sparse_categorical_crossentropy", "size": "mse"}, **facts)
+    history = net.fit([a, b], [y["kind"], y["size"]], epochs=2, validation_split=0.25, verbose=0).history
+    assert {"val_kind_loss", "val_size_loss", "val_kind_accuracy"} <= history.keys()
+    ours = net.evaluate([a, b], [y["kind"], y["size"]])
+    theirs = keras.Model.evaluate(net, [a, b], [y["kind"], y["size"]], verbose=0)
+    assert ours == pytest.approx(theirs, rel=0.02, abs=0.02)
+    assert [one.shape for one in net.predict([a, b])] == [(96, 3), (96, 1)]
