@@ -33,11 +33,13 @@ class Grouping:
         Tensor of the rounded sums, for each key of a stage's sums.
     rounded : dict of str to (int, int)
         Number of the sum and of its phase, for each tensor of rounded sums.
+    late : dict of str to (int, int)
+        The same for each result by table, and of a Softmax. It is written after the other results of the phase.
     """
 
     def __init__(self, lowered):
         self.lowered, self.step = lowered, lowered.step
-        self.made, self.places, self.wide, self.plain, self.rounded = {}, {}, {}, {}, {}
+        self.made, self.places, self.wide, self.plain, self.rounded, self.late = {}, {}, {}, {}, {}, {}
 
     def add_all(self):
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
@@ -75,6 +77,8 @@ class Grouping:
             if stage.output not in self.step.outputs:
                 return
         sums[number].phases[phase].results.append(self.lowered.result(stage))
+        if stage.function.is_table or stage.softmax:
+            self.late[stage.output] = place
         if not (tensor.wide or stage.times or stage.select or stage.softmax or stage.pool) and stage.function == NONE:
             self.plain.setdefault(stage.sums, stage.output)
             self.rounded[stage.output] = place
@@ -121,7 +125,8 @@ class Grouping:
         place = None if is_gradient else self.places.get(stage.sums)
         if place is None and stage.times and not stage.terms and stage.function == NONE:
             place = self.rounded.get(stage.start)  # the product rounds the sums first
-        return place if place and self._are_ready(beside, place[0], True) else None
+        is_late = any(self.late.get(name) == place for name in beside)
+        return place if place and not is_late and self._are_ready(beside, place[0], True) else None
 
     def _are_ready(self, names, number, same):
         return all(self.made.get(name, -1) < number + same for name in names)

@@ -84,3 +84,15 @@ def test_steps_with_a_trained_factor_of_one_channel(rng, reads_again):
     terms = [Term(name, network.weights(f"{name}.last", 3, channels, 4), (1, 3)) for name, channels in shapes.items()]
     network.output = network.stage("logits", 4, *terms, wide=True)
     run_on_model(compile_graph(make_step(network, Sgd()), replace(CORE, training=True), 3), Sgd(), rng)
+
+
+@pytest.mark.parametrize("made", [{"function": Function("tanh")}, {"softmax": True}], ids=["table", "softmax"])
+def test_a_product_of_sums_with_their_function(rng, made):
+    """Both stages have the same sums. The function is written before the product reads it."""
+    stages = [
+        GivenStage("a", "a", (_dense(rng, "x", 3, 6),), (1, 4), **made),
+        GivenStage("y", "y", (_dense(rng, "x", 3, 6),), (1, 4), times="a"),
+    ]
+    graph = linked("g", Tensor("x", 3, 1, 4), stages)
+    graph.stages[1] = replace(graph.stages[1], terms=graph.stages[0].terms)
+    check(graph, CORE, 2, rng)
