@@ -16,7 +16,7 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import Graph
-from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.optimizers import Adam, RmsProp, Sgd
 from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, Alphabet
 from amaranth_tpu.sim.models.gpt_weights import alphabet_of, new_weights, weights_of
@@ -41,7 +41,7 @@ __all__ = ["TrainJob", "make_job"]
 _MOMENTUM = 0.9
 _DECAY = 0.01  # of adamw, as in PyTorch
 _EPOCHS = 5
-_GPT_RATES = {OptimizerKind.SGD: 0.3, OptimizerKind.ADAM: 0.004, OptimizerKind.ADAMW: 0.004}
+_GPT_RATES = dict.fromkeys(OptimizerKind, 0.004) | {OptimizerKind.SGD: 0.3}
 _LETTERS = 300  # of the text that a trained GPT writes
 
 
@@ -248,7 +248,8 @@ def _plan(graph, options):
             momentum = _MOMENTUM if options.momentum is None else options.momentum
             optimizer = Sgd(momentum=momentum, weight_decay=decay)
         else:
-            optimizer = Adam(weight_decay=decay)
+            kind = RmsProp if options.optimizer is OptimizerKind.RMSPROP else Adam
+            optimizer = kind(weight_decay=decay)
         named = {one.name: getattr(options, member_of(one.name)) for one in fields(Hyperparameters)}
         named |= {"optimizer": optimizer, "epochs": options.epochs or _EPOCHS}
         if options.rate is None and options.model == GPT_NAME:

@@ -28,6 +28,7 @@ class OptimizerKind(StrEnum):
     SGD = "sgd"
     ADAM = "adam"
     ADAMW = "adamw"
+    RMSPROP = "rmsprop"
 
 
 class Keep(StrEnum):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..ir.inverse_root import InverseRoot
-from ..ir.optimizers import Adam, Sgd
+from ..ir.optimizers import Sgd
 from .stages import add_like, scaled
 
 __all__ = ["add_update"]
@@ -30,7 +30,7 @@ def add_update(step, optimizer, name, master, gradient):
         step.slots[name][slot] = kept
     decays = step.parameters[name].decays and optimizer.weight_decay
     decay = [_scaled(step, master, "decay")] if decays else []
-    {Sgd: _add_sgd, Adam: _add_adam}[type(optimizer)](step, name, master, gradient, decay)
+    (_add_sgd if isinstance(optimizer, Sgd) else _add_adam)(step, name, master, gradient, decay)
 
 
 def _scaled(step, source, factor):

@@ -49,7 +49,7 @@ from typing import ClassVar
 import numpy as np
 from ml_dtypes import bfloat16
 
-__all__ = ["Sgd", "Adam", "TABLE_BINADES", "TABLE_MIDDLE"]
+__all__ = ["Sgd", "Adam", "RmsProp", "TABLE_BINADES", "TABLE_MIDDLE"]
 
 #: Adam's table of 1 / sqrt has this number of binades below and above this number.
 TABLE_BINADES, TABLE_MIDDLE = 14, 2.0**-20
@@ -140,6 +140,7 @@ class Adam:
     weight_decay: float = 0.0  # Decoupled weight decay (AdamW). It does not apply to biases.
 
     slots: ClassVar = {"first": bfloat16, "second": np.float32}
+    is_corrected: ClassVar = True  # the moments of the first steps are divided by their shares so far
 
     def __post_init__(self):
         _check_factor("Adam's share of the first moment", self.first)
@@ -152,7 +153,8 @@ class Adam:
         first, moved = _rounded(self.first), _rounded(1 - self.second)
         one, two = float(first), 1 - float(moved)  # the rounded values
         square = 2.0 ** round(math.log2(float(moved) / batch**2))
-        correction = (1 - one) / (1 - one**step) * math.sqrt((1 - two**step) * square / float(moved) / TABLE_MIDDLE)
+        first_share, share = (1 - one**step, 1 - two**step) if self.is_corrected else (1, 1)
+        correction = (1 - one) / first_share * math.sqrt(share * square / float(moved) / TABLE_MIDDLE)
         return {
             "first": first,
             "moved": -moved,
@@ -161,3 +163,14 @@ class Adam:
             "rate": _rounded(-rate * correction),
             "decay": _rounded(-rate * self.weight_decay),
         }
+
+
+@dataclass(frozen=True)
+class RmsProp(Adam):
+    """RMSprop (Hinton 2012), which changes W by rate * gradient / sqrt(v). It is :class:`Adam` without a first moment and without
+    corrections of the first steps. Weight decay is decoupled, as in Adam."""
+
+    first: float = 0.0
+    second: float = 0.9
+
+    is_corrected: ClassVar = False

@@ -65,7 +65,7 @@ from ..data.digits import DataError
 from ..host.board import BoardError
 from ..host.serial_link import LinkError
 from ..ir.errors import ModelError
-from ..ir.optimizers import Adam, Sgd
+from ..ir.optimizers import Adam, RmsProp, Sgd
 from ..trainer.errors import ArgumentError, TrainingError
 from .callbacks import Checkpoint, EarlyStopping, TensorBoard
 from .divided import DividedModel
@@ -91,6 +91,7 @@ __all__ = [
     "DividedRun",
     "Sgd",
     "Adam",
+    "RmsProp",
     "Checkpoint",
     "EarlyStopping",
     "TensorBoard",

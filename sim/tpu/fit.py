@@ -11,7 +11,7 @@ from ..golden.compiled_sums import fastest_sums
 from ..golden.training import bound_graph, initial_state
 from ..ir.errors import ModelError
 from ..ir.losses import JointLoss
-from ..ir.optimizers import Adam, Sgd
+from ..ir.optimizers import Adam, RmsProp, Sgd
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
 from ..trainer.golden_training import Training, check_finite
@@ -30,7 +30,7 @@ from .training_data import training_sets
 
 __all__ = ["fit"]
 
-_OPTIMIZERS = {"adam": Adam(), "adamw": Adam(weight_decay=0.01), "sgd": Sgd()}
+_OPTIMIZERS = {"adam": Adam(), "adamw": Adam(weight_decay=0.01), "rmsprop": RmsProp(), "sgd": Sgd()}
 _BUILDS = " (the first run builds the simulator)"
 _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
@@ -138,7 +138,7 @@ def _run(training, callbacks, comparison, line, note):
 def _optimizer(given):
     if isinstance(given, (Sgd, Adam)):
         return given
-    check_name("optimizer", given, _OPTIMIZERS, ", tpu.Sgd() or tpu.Adam(), with its rate in `learning_rate`")
+    check_name("optimizer", given, _OPTIMIZERS, ", tpu.Sgd(), tpu.Adam() or tpu.RmsProp(), with its rate in `learning_rate`")
     return _OPTIMIZERS[given]
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..ir.optimizers import Adam, Sgd
+from ..ir.optimizers import Adam, RmsProp, Sgd
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of
 from .callbacks import EarlyStopping, TensorBoard
@@ -89,12 +89,14 @@ def _with_optimizer(given):
     kind, decay = type(one).__name__, settings.get("weight_decay") or 0.0
     if kind in ("Adam", "AdamW"):
         made = Adam(settings["beta_1"], settings["beta_2"], decay)
+    elif kind == "RMSprop" and not (settings["momentum"] or settings["centered"]):
+        made = RmsProp(second=settings["rho"], weight_decay=decay)
     elif kind == "SGD" and not (decay and settings["momentum"]):
         made = Sgd(settings["momentum"], decay)
     elif kind == "SGD":
         _refuse("optimizer", one, "decays the weights beside the momentum", "give tpu.Sgd(momentum, weight_decay)")
     else:
-        _refuse("optimizer", one, "is not the core's", "give Adam, AdamW or SGD")
+        _refuse("optimizer", one, "is not the core's", "give Adam, AdamW, SGD, or RMSprop without momentum")
     rate, schedule = settings["learning_rate"], given.schedule
     if isinstance(rate, dict):
         rate, schedule = _schedule(one, rate["class_name"], rate["config"])

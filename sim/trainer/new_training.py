@@ -23,7 +23,7 @@ from .step_check import checked_step
 
 __all__ = ["make_plan", "step_comparison", "step_program", "trainable_network"]
 
-_RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001)}  # learning rates: dense networks, CNNs
+_RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001), "RmsProp": (0.001, 0.001)}  # learning rates: dense networks, CNNs
 _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
 
 

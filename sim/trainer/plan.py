@@ -52,23 +52,24 @@ class Hyperparameters:
     )
     optimizer: object = argument(
         "adam",
-        "str, Sgd or Adam",
-        "`adam`, `adamw` (weight decay 0.01) or `sgd` (momentum 0.9), or an object such as `tpu.Sgd(momentum=0.5)`.",
+        "str, Sgd, Adam or RmsProp",
+        "`adam`, `adamw` (weight decay 0.01), `rmsprop` or `sgd` (momentum 0.9), or an object such as `tpu.Sgd(momentum=0.5)`.",
         type=str,
     )
     learning_rate: float | None = argument(
         None,
         "float or None",
-        "Learning rate. Default: 0.001 for Adam; 0.1 for SGD, or 0.05 for a CNN.",
+        "Learning rate. Default: 0.001 for Adam and RMSprop; 0.1 for SGD, or 0.05 for a CNN.",
         name="rate",
         type=float,
         more=" For gpt: 0.004, or 0.3 for SGD.",
     )
     schedule: object = argument(
         "constant",
-        "str",
-        f"Learning rate schedule: {FORMS}.",
+        "str or function",
+        f"Learning rate schedule: {FORMS}. A function gets the number of the step, from 0, and returns the factor.",
         type=str,
+        texts={" A function gets the number of the step, from 0, and returns the factor.": ""},
         more=" The default falls; Keras and PyTorch keep the rate `constant`.",
     )
     dropout: object = argument(

@@ -36,12 +36,20 @@ def facts_of(training):
         "rate": plan.learning_rate,
         "seed": plan.seed,
         "dropout": repr(plan.dropout.rates) if plan.dropout.rates else plan.dropout.share,
-        "schedule": plan.schedule.text + over,
+        "schedule": plan.schedule.text + over + _factors_of(training),
         "data": training.samples.digest,
         "measured": training.measured and training.measured.digest,
         "evaluation": evaluation,
         "loss": training.network.loss.value,
     }
+
+
+def _factors_of(training):
+    """Returns a digest of the factors of a schedule that is a function, else nothing."""
+    if training.plan.schedule.kind != "function":
+        return ""
+    rates = np.array([training.rate(step) for step in range(training.total)])
+    return f" {hashlib.sha256(rates.tobytes()).hexdigest()[:16]}"
 
 
 def _digest(network):

@@ -258,7 +258,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
         ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; set it"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL"),
-        ((*data, "--schedule", "linear"), "'linear' is not a schedule"),
+        ((*data, "--schedule", "quadratic"), "'quadratic' is not a schedule"),
         ((*data, "--rate", -1), "`--rate` must be a number above 0"),
         ((*data, "--rate", "nan"), "`--rate` must be a number above 0"),
         ((*data, "--rate", 1e300), "becomes 0 or infinite in bfloat16"),

@@ -18,7 +18,7 @@ from amaranth_tpu.sim.golden.sums import Sums, upper_half
 from amaranth_tpu.sim.golden.training import bound_graph, images, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Graph, dense_chain
 from amaranth_tpu.sim.ir.inverse_root import InverseRoot
-from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.optimizers import Adam, RmsProp, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import random_values
 from stage_graphs import GivenStage, GivenTerm, linked
@@ -94,6 +94,20 @@ def test_adam_is_near_binary64(rng, batch, second, decay):
     assert slots["first"].dtype == bfloat16 and slots["second"].dtype == np.float32
 
 
+@pytest.mark.parametrize("second", [0.9, 0.99])
+def test_rms_prop_is_near_binary64(rng, second):
+    """RMSprop is near its definition in binary64, without corrections of the first steps."""
+    size, share = 2.0 ** rng.uniform(-10, -4, 200), 1 - float(bfloat16(1 - second))
+    gradients = [(rng.uniform(0.5, 1.5, 200) * rng.choice([-1, 1], 200) * size * 8).astype(np.float32) for _ in range(20)]
+    start, moment, rate = rng.normal(size=200).astype(np.float32), np.zeros(200), 2.0**-7
+    exact = start.astype(float)
+    for gradient in gradients:
+        moment = share * moment + (1 - share) * (gradient / 8) ** 2
+        exact -= rate * gradient / 8 / np.sqrt(moment)
+    found, _ = _several(RmsProp(second=second), gradients, [rate] * 20, 8, start)
+    assert np.linalg.norm(found - exact) < 0.015 * np.linalg.norm(exact - start)
+
+
 def test_table_of_adam():
     """Two look-ups give 1 / sqrt within 0.8 % over 28 binades, and the table is constant beyond both ends."""
     sums = np.float32(2.0) ** np.linspace(-45, 3, 5001, dtype=np.float32)
@@ -121,6 +135,7 @@ def test_weight_without_gradient_does_not_change():
         (Adam, (1.0,)),
         (Adam, (0.9981,)),
         (Adam, (0.9, 1.0)),
+        (RmsProp, (0.0, 1.0)),
         (Dropout, (1.0,)),
     ],
 )

@@ -307,7 +307,7 @@ def test_errors_name_arguments(path, data):
         (tpu.ArgumentError, "`dropout` must be a number, not True", {"dropout": True}),
         (tpu.ArgumentError, "3 is not a schedule; write", {"schedule": 3}),
         (tpu.DataError, "64 training samples do not fill a batch of 65", {"batch_size": 65}),
-        (tpu.ArgumentError, "`optimizer` must be one of adam, adamw, sgd", {"optimizer": "rmsprop"}),
+        (tpu.ArgumentError, "`optimizer` must be one of adam, adamw, rmsprop, sgd", {"optimizer": "adagrad"}),
         (tpu.ArgumentError, "`loss` must be one of cross_entropy", {"loss": "hinge"}),
         (tpu.ArgumentError, "`evaluate_every` must be an integer of at least 1, not 0", {"evaluate_every": 0}),
         (tpu.ArgumentError, "`learning_rate` must be a number above 0, not 0", {"learning_rate": 0}),
@@ -391,3 +391,11 @@ def test_tokens_of_a_convolution_with_one_more_in_front(rng, tmp_path):
     model, x = tpu.load(b.save(tmp_path)), rng.normal(size=(32, 2, 4, 4)).astype(np.float32)
     done = model.fit(x, np.arange(32) % CLASSES, check_steps=1, core=CORE, verbose=False)
     assert done.core["mismatched_bits"] == 0 and done.own_form
+
+
+def test_rms_prop_and_a_function_as_schedule(path, data):
+    """A core computes the same steps. The factors of the function determine if a checkpoint fits."""
+    options = {"optimizer": "rmsprop", "learning_rate": 0.01, "epochs": 2, "check_steps": 2, "core": CORE, "verbose": False}
+    done = tpu.load(path).fit(*data, schedule=lambda step: 1 / (1 + step), **options)
+    assert done.core["mismatched_bits"] == 0
+    assert [one.rate for one in done.epochs] == [0.01 / 2, 0.01 / 4]

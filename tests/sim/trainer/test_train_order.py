@@ -34,8 +34,8 @@ def test_fifths_within_an_epoch():
 @pytest.mark.parametrize(
     "text",
     "steps steps:2 steps:2: steps::0.1 steps:2.5:0.1 steps:3,2:0.1 steps:0:0.1 exponential exponential:x exponential:0 1,,2 1,-1 "
-    "nan 1,inf linear constant:1 fifths:2 cosine:0 cosine:1:2 exponential:0.9/ exponential:0.9/0 warmup:5 warmup+cosine "
-    "up:5+cosine".split()
+    "nan 1,inf quadratic linear:0 linear:1:2 constant:1 fifths:2 cosine:0 cosine:1:2 exponential:0.9/ exponential:0.9/0 warmup:5 "
+    "warmup+cosine up:5+cosine".split()
     + [""],
 )
 def test_what_is_no_schedule(text):
