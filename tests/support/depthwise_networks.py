@@ -22,6 +22,7 @@ NETWORKS = {
     "a last row that is not full": (8, 7, 3, 8, [(1, 1), (1, 1)]),
     "a last row that is not full, without padding": (8, 7, 4, 8, [(1, 0)]),
     "strides": (8, 8, 8, 8, [(1, 1), (2, 1), (1, 1), (2, 0)]),
+    "fewer rows than fit a vector": (8, 2, 2, 8, [(1, 1)]),
     "one vector": (16, 4, 4, 16, [(2, 1), (1, 1)]),
     "no padding": (4, 6, 4, 4, [(1, 0)]),
     "rows in blocks": (4, 5, 8, 8, [(1, 1), (2, 1), (1, 1)]),

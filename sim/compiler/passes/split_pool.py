@@ -83,7 +83,7 @@ def split_windows(graph, config, batch):
         stage, before = waiting.pop(), len(made.stages)
         if not stage.pool or made.tensors[stage.output].wide:
             made.stages.append(stage)
-        elif not _fits(stage, config.accumulator_depth):
+        elif not _fits(stage, config.accumulator_depth) and min(stage.pool.window) > 1:
             _split(made, stage)
         elif (axis := _long_axis(stage)) is not None:
             _shorten(made, stage, axis)

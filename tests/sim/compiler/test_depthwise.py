@@ -17,6 +17,7 @@ from stage_graphs import GivenStage, GivenTerm, linked
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
 FAST = (
+    "fewer rows than fit a vector",
     "two lanes",
     "positions that do not fit together",
     "rows after the positions of a sample",

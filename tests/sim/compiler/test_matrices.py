@@ -10,25 +10,26 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_pack_writes_each_number_to_its_place(layout, rng):
-    n, (height, width), wide = 4, (2, 3), layout in ("planes", "numbers")
+@pytest.mark.parametrize("channels", [6, 14, 22])  # fewer and more than n tiles, too
+def test_pack_writes_each_number_to_its_place(layout, channels, rng):
+    n, (height, width), wide, tiles = 4, (2, 3), layout in ("planes", "numbers"), -(-channels // 4)
     geometry = Geometry(n, 2, height * width, 8, width)
-    matrix = matrix_of("x", "samples", geometry.rows, 14, geometry, layout=layout, wide=wide)
-    values = rng.integers(1, 1 << 20, (2, height, width, 14)).astype(np.float32 if wide else bfloat16)
-    bits = np.frombuffer(matrix.pack(values), "<u2")
-    assert len(bits) == matrix.size * n
+    matrix = matrix_of("x", "samples", geometry.rows, channels, geometry, layout=layout, wide=wide)
+    values = rng.integers(1, 1 << 20, (2, height, width, channels)).astype(np.float32 if wide else bfloat16)
+    packed, bits = np.frombuffer(matrix.pack(values), "<u2"), np.zeros(matrix.size * n, np.uint16)
+    bits.reshape(-1, n)[matrix.vectors] = packed.reshape(-1, n)  # without the vectors after the last tile of a set
     for sample, y, x, channel in np.ndindex(values.shape):
         (tile, lane), row = divmod(channel, n), sample * 8 + y * width + x
-        planes, each = [(half * 4 + tile) * 16 + row for half in (0, 1)], lane
+        planes, each = [(half * tiles + tile) * 16 + row for half in (0, 1)], lane
         places = {
             "planes": [plane * n + each for plane in planes],
             "numbers": [((tile * 16 + row) * n + lane) * 2 + 1 - half for half in (0, 1)],
-            "groups": [((row // n * 4 + tile) * n + row % n) * n + lane],
-            "sets": [(row * 4 + tile) * n + lane],
+            "groups": [((row // n * tiles + tile) * n + row % n) * n + lane],
+            "sets": [((tile // n * 16 + row) * n + tile % n) * n + lane],
         }[layout]
         whole = int(values[sample, y, x, channel].view(np.uint32 if wide else np.uint16))
         assert [int(bits[place]) for place in places] == ([whole >> 16, whole & 0xFFFF] if wide else [whole])
-    assert np.array_equal(matrix.unpack(bits.tobytes(), values.shape[1:]), values)
+    assert np.array_equal(matrix.unpack(packed.tobytes(), values.shape[1:]), values)
 
 
 def test_view_has_own_rows_of_each_tile(rng):

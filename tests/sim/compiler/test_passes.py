@@ -175,6 +175,12 @@ def test_pass_changes_no_bit(monkeypatch, name, rng):
     assert run_samples(graph, CORE, samples, simulator="model").mismatched_bits == 0
 
 
+def test_progress_counts_the_variants():
+    counts = []
+    compile_network(_narrow(), CORE, 3, progress=lambda *now: counts.append(now))
+    assert counts == [(1, 2), (2, 2)]
+
+
 def test_unknown_pass_is_refused_with_the_nearest_name():
     with pytest.raises(CompileError, match=r"^pass 'crob': does not exist; did you mean 'crop'\?[^\n]*--passes[^\n]*$"):
         up_to("crob")

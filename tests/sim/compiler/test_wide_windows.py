@@ -7,6 +7,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.compiler.errors import CompileError
+from amaranth_tpu.sim.compiler.passes.split_pool import split_windows
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import check, random_values
 from stage_graphs import GivenStage, GivenTerm, linked
@@ -62,3 +63,36 @@ def test_clipped_at_both_edges(rng):
                         continue
                     pool = Pool((1, window), (2, count), (1, stride), (1, dilation), (0, padding))
                     check(_pooled(rng, (2, width), pool), Config(n=4, unified_buffer_depth=512), 1, rng)
+
+
+def _read(random, sums, pool):
+    """Returns a graph in which another stage reads the results of pooling, so that they are bfloat16."""
+    stages = (
+        GivenStage("s", "s", (GivenTerm("x", random_values(random, (1, 1, 3, 5))),), sums, pool=pool),
+        GivenStage("y", "y", (GivenTerm("s", random_values(random, (*pool.size, 5, 2))),)),
+    )
+    return linked("g", Tensor("x", 3, *sums), stages)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_windows_that_are_split(rng, number):
+    """If the sums of a window do not fit the accumulators, it is split along its axes, each with its own stride, dilation and
+    padding."""
+    core = Config(n=4, accumulator_depth=16)
+    split = graph = None
+    while split is graph:
+        window, stride, dilation, size = (tuple(rng.integers(*ends, 2).tolist()) for ends in ((4, 6), (1, 4), (1, 3), (1, 4)))
+        padding = (1, 2) if rng.random() < 0.5 else (2, 0)
+        axes = zip(window, stride, dilation, size, padding)
+        sums = tuple((after - 1) * by + (span - 1) * apart + 1 - before for span, by, apart, after, before in axes)
+        graph = _read(rng, sums, Pool(window, size, stride, dilation, padding))
+        split = split_windows(graph, core, 2)
+    check(graph, core, 2, rng)
+
+
+def test_a_window_of_one_axis_that_does_not_fit(rng):
+    """The refusal names the accumulators, with the least depth."""
+    graph = _read(rng, (1, 9), Pool((1, 5), (1, 1), dilation=(1, 2)))
+    with pytest.raises(CompileError, match="^stage s: accumulator_depth = 8: its smallest tile takes 9; choose a larger [^\n]*$"):
+        check(graph, Config(n=4, accumulator_depth=8), 2, rng)
+    check(graph, Config(n=4, accumulator_depth=16), 2, rng)
