@@ -109,6 +109,7 @@ def test_an_error_restores_the_weights(keras, data):
     [
         (lambda keras: keras.optimizers.SGD(0.02, momentum=0.5), tpu.Sgd(0.5), "constant"),
         (lambda keras: keras.optimizers.AdamW(0.02, weight_decay=0.01), tpu.Adam(weight_decay=0.01), "constant"),
+        (lambda keras: keras.optimizers.RMSprop(0.02, rho=0.8), tpu.RmsProp(second=0.8), "constant"),
         (
             lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.02, 10, 0.5), beta_1=0.8),
             tpu.Adam(first=0.8),
@@ -138,7 +139,9 @@ REFUSALS = {
     "SGD of Keras has nesterov, which the core lacks; leave nesterov out": lambda keras: {
         "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
     },
-    "Lion of Keras is not the core's; give Adam, AdamW or SGD": lambda keras: {"optimizer": keras.optimizers.Lion()},
+    "Lion of Keras is not the core's; give Adam, AdamW, SGD, or RMSprop without momentum": lambda keras: {
+        "optimizer": keras.optimizers.Lion()
+    },
     "has the schedule CosineDecay; give a number, and the fall in `schedule`": lambda keras: {
         "optimizer": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
     },
