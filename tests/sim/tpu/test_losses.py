@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.errors import DataError
@@ -112,3 +113,40 @@ def test_refusals(rng, tmp_path, given, message):
     x, y = clusters(rng, COUNT)[0], np.full((COUNT, 3), 2.0)
     with pytest.raises((tpu.ArgumentError, DataError), match=message):
         _model(rng, tmp_path).fit(x, y, verbose=False, **given)
+
+
+def test_loss_of_probabilities_near_one(rng, tmp_path):
+    """Results that bfloat16 rounds to 1 have the loss of their logits, also on the core."""
+    b = Builder(["n", INPUTS])
+    b("Gemm", np.eye(INPUTS, 2, dtype=np.float32), np.zeros(2, np.float32))
+    b("Sigmoid")
+    model, x = tpu.load(b.save(tmp_path)), np.zeros((4, INPUTS), np.float32)
+    x[:, 0], x[:, 1] = [7, 9, -9, 8], 8
+    y = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    wanted = np.log(1 + np.exp(np.where(y == 1, -x[:, :2], x[:, :2]))).mean()
+    assert model.predict(x).max() == 1
+    for on in ("golden", "model", "onnx"):
+        core = None if on == "onnx" else tpu.Config(n=4)
+        assert model.evaluate(x, y, on, loss="binary_crossentropy", core=core)["loss"] == pytest.approx(wanted, rel=1e-3), on
+
+
+#: Derivatives of the losses of one number, for logits or results z.
+SLOPES = {
+    "mse": lambda z, t: 2 * (z - t),
+    "mae": lambda z, t: np.sign(z - t),
+    "huber": lambda z, t: np.clip(z - t, -1, 1),
+    "binary_crossentropy": lambda z, t: 1 / (1 + np.exp(-z)) - t,
+}
+
+
+@pytest.mark.parametrize("loss", SLOPES)
+def test_a_step_is_the_rate_times_the_slope_of_the_mean(rng, tmp_path, loss):
+    """A bias moves by the learning rate times the derivative of the mean loss over samples and results."""
+    b = Builder(["n", INPUTS])
+    b("Gemm", weights(rng, INPUTS, 3), np.zeros(3, np.float32), name="last")
+    model, x, rate = tpu.load(b.save(tmp_path)), clusters(rng, COUNT)[0], 0.25
+    y = rng.random((COUNT, 3)) if loss == "binary_crossentropy" else rng.normal(0, 2, (COUNT, 3))
+    slope = SLOPES[loss](model.predict(x, "onnx").astype(float), y).sum(axis=0) / (COUNT * 3)
+    model.fit(x, y, **_given(loss, steps=1, learning_rate=rate, check_steps=0))
+    (bias,) = (numpy_helper.to_array(one) for one in model.proto().graph.initializer if one.dims == [3])
+    np.testing.assert_allclose(-bias / rate, slope, rtol=0.05, atol=0.02)

@@ -169,3 +169,19 @@ def test_images_are_no_vectors(rng, tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "images.onnx")
     with pytest.raises(ModelError, match="several outputs must be vectors to train"):
         tpu.load(tmp_path / "images.onnx").fit(np.zeros((4, 1, 5, 5)), [np.zeros((4, 18))] * 2, loss="mse", verbose=False)
+
+
+def test_a_step_is_the_rate_times_the_weighted_slopes(rng, path, x, y):
+    """The bias of each output moves by the learning rate, times its weight, times the derivative of its mean loss."""
+    model, rate = tpu.load(path), 0.25
+    results = {name: one.astype(float).reshape(COUNT, -1) for name, one in model.predict(x, "onnx").items()}
+    wanted = {name: np.reshape(one, (COUNT, -1)) for name, one in (y | {"kind": np.eye(4)[y["kind"]]}).items()}
+    errors = {name: results[name] - wanted[name] for name in SIZES}
+    slopes = {"kind": errors["kind"], "size": errors["size"], "marks": errors["marks"] / 3}
+    slopes["angle"] = np.clip(errors["angle"], -1, 1)
+    before = {one.name: numpy_helper.to_array(one) for one in onnx.load(path).graph.initializer}
+    model.fit(x, y, steps=1, batch_size=COUNT, learning_rate=rate, optimizer=tpu.Sgd(0.0), verbose=False, **FACTS)
+    after = {one.name: numpy_helper.to_array(one) for one in model.proto().graph.initializer}
+    for name, weight in zip(SIZES, WEIGHTS):
+        moved = (before[f"b_{name}"] - after[f"b_{name}"]) / rate
+        np.testing.assert_allclose(moved, weight * slopes[name].mean(axis=0), rtol=0.05, atol=0.02, err_msg=name)
