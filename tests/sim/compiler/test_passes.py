@@ -177,7 +177,7 @@ def test_pass_changes_no_bit(monkeypatch, name, rng):
 
 def test_progress_counts_the_variants():
     counts = []
-    compile_network(_narrow(), CORE, 3, progress=lambda *now: counts.append(now))
+    compile_network(_depthwise(), CORE, 8, progress=lambda *now: counts.append(now))
     assert counts == [(1, 2), (2, 2)]
 
 
