@@ -175,6 +175,7 @@ def test_pass_changes_no_bit(monkeypatch, name, rng):
     assert run_samples(graph, CORE, samples, simulator="model").mismatched_bits == 0
 
 
+@pytest.mark.search
 def test_progress_counts_the_variants():
     counts = []
     compile_network(_depthwise(), CORE, 8, progress=lambda *now: counts.append(now))
