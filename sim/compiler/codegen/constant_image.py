@@ -108,7 +108,7 @@ class Constants:
         weights.clear()  # large models: each of these lists of bytes is as large as the model
         for count, code in blocks or ((len(places), 0),):
             part, first, format_ = tiles[places[first : first + count]], first + count, WeightFormat(code)
-            parts.append(packed(format_, *exact_codes(format_, _tiles(part.tobytes(), n))) if code else part)
+            parts.append(packed(format_, *exact_codes(format_, _tiles(part.tobytes(), n))).tobytes() if code else part)
         del tiles
         return b"".join([bytes(2 * n * self.nothing), *fixed, *tables, _joined(matrices, n), *parts])
 
