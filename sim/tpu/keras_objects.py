@@ -99,17 +99,16 @@ def _with_optimizer(given):
         _refuse("optimizer", one, "is not the core's", "give Adam, AdamW, SGD, or RMSprop without momentum")
     rate, schedule = settings["learning_rate"], given.schedule
     if isinstance(rate, dict):
-        rate, schedule = _schedule(one, rate["class_name"], rate["config"])
+        rate, schedule = _schedule(one._learning_rate, rate["class_name"], rate["config"])
     rate = given.learning_rate if given.learning_rate is not None else float(f"{rate:.6g}")  # Keras keeps it in binary32
     return replace(given, optimizer=made, learning_rate=rate, schedule=schedule)
 
 
-def _schedule(optimizer, kind, settings):
-    """Returns the first learning rate and the schedule of one of Keras' schedules."""
+def _schedule(schedule, kind, settings):
+    """Returns the learning rate and the schedule of one of Keras' schedules."""
     if kind == "ExponentialDecay" and not settings["staircase"]:
         return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']:g}/{settings['decay_steps']}"
-    remedy = "give a number, and the fall in `schedule`, such as 'cosine' or 'warmup:50+cosine'"
-    return _refuse("optimizer", optimizer, f"has the schedule {kind}", remedy)
+    return 1.0, lambda step: float(schedule(step))
 
 
 def _with_rates(given, scheduler):

@@ -115,6 +115,11 @@ def test_an_error_restores_the_weights(keras, data):
             tpu.Adam(first=0.8),
             "exponential:0.5/10",
         ),
+        (
+            lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.PiecewiseConstantDecay([4, 9], [0.02, 0.01, 0.005])),
+            tpu.Adam(),
+            lambda step: [1, 0.5, 0.25][(step > 4) + (step > 9)],
+        ),
     ],
 )
 def test_optimizers(keras, data, optimizer, ours, schedule):
@@ -141,9 +146,6 @@ REFUSALS = {
     },
     "Lion of Keras is not the core's; give Adam, AdamW, SGD, or RMSprop without momentum": lambda keras: {
         "optimizer": keras.optimizers.Lion()
-    },
-    "has the schedule CosineDecay; give a number, and the fall in `schedule`": lambda keras: {
-        "optimizer": keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 100))
     },
     "Huber of Keras has delta 2, and the core has 1; divide the wanted results by delta": lambda keras: {
         "loss": keras.losses.Huber(delta=2.0)
@@ -220,3 +222,18 @@ def test_two_inputs_and_outputs(keras):
     theirs = keras.Model.evaluate(net, [a, b], [y["kind"], y["size"]], verbose=0)
     assert ours == pytest.approx(theirs, rel=0.02, abs=0.02)
     assert [one.shape for one in net.predict([a, b])] == [(96, 3), (96, 1)]
+
+
+def test_data_sets_in_a_strategy(keras, data):
+    """Batches are read as in Keras: `steps_per_epoch` and `validation_steps` count them."""
+    torch = pytest.importorskip("torch")
+    x, y = map(torch.tensor, data)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 32)
+    with tpu.Strategy().scope():
+        net = _net(keras, "softmax")
+        net.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    history = net.fit(loader, epochs=2, steps_per_epoch=6, validation_data=loader, validation_steps=2, verbose=0)
+    assert len(history.history["val_accuracy"]) == 2
+    held = keras.Model.evaluate(net, data[0][:64], data[1][:64], verbose=0)
+    assert [history.history["val_loss"][-1], history.history["val_accuracy"][-1]] == pytest.approx(held, rel=0.02, abs=0.02)
+    assert net.evaluate(loader) == pytest.approx(keras.Model.evaluate(net, *data, verbose=0), rel=0.02, abs=0.01)
