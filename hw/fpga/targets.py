@@ -77,7 +77,7 @@ FAMILIES = {
         ),
         Family(
             "nexus",
-            "synth_nexus -noiopad",
+            "synth_nexus",
             place_and_route="nexus",
             cells=_cells("lut", "LUT4", "INV")
             | _cells("lut", "CCU2", "WIDEFN9", count=2)
@@ -203,7 +203,10 @@ PARTS = {
             bram=84,
             options=("--device", "LIFCL-40-9BG400C"),
             clock_mhz=75.0,
-            pins="ldc_set_location -site {L13} [get_ports clk]\n",
+            pins="".join(
+                f"ldc_set_location -site {{{site}}} [get_ports {port}]\n"
+                for port, site in (("clk", "L13"), ("scan_i", "G14"), ("load", "G15"), ("scan_o", "E17"))
+            ),
         ),
         Part("xc7a100t", "xilinx7", _XILINX_SOURCE, lut=63_400, ff=126_800, dsp=240, bram=270),
         Part("xc7a200t", "xilinx7", _XILINX_SOURCE, lut=134_600, ff=269_200, dsp=740, bram=730),
