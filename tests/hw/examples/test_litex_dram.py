@@ -10,6 +10,7 @@ pytest.importorskip("litedram", reason="litedram is in the extra `test`")
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of LiteX and Python's compiler
 @pytest.mark.search  # cycles are predicted for the fastest order
 @pytest.mark.parametrize("memory", ["ddr3", "sdram"])
 def test_port_of_litedram(memory, tmp_path, seed):
