@@ -51,11 +51,10 @@ def fit(network, x, y, given, source, check_programs):
     callbacks, loss = Callbacks(given.callbacks), parse_loss(network, given.loss, given.loss_weights)
     _check(given)
     trained = trainable_network(network, loss)
-    writer = ModelWriter(trained)
+    writer = _writer(trained, source)
     trained = writer.tied(trained)
     if source:
-        held = (writer.held(), writer.scales) if writer.own_form else ({}, None)
-        trained = _with_frozen(trained, source.frozen(*held))
+        trained = _with_frozen(trained, source.frozen(writer.held(), writer.scales))
     samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_counted or measured and measured.is_counted:
         trained = replace(trained, is_counted=True)
@@ -85,6 +84,20 @@ def fit(network, x, y, given, source, check_programs):
     check_finite(training.position.state, training.step_number)
     model, own = writer.model(training.learnt)
     return model, writer.scales, _history(training, compared, own)
+
+
+def _writer(network, source):
+    """Returns the :class:`.ModelWriter` of a network. Raises ModelError if there is none, or if the trained weights cannot be
+    stored in an object of a framework."""
+    try:
+        writer = ModelWriter(network)
+    except ModelError:
+        if source:
+            source.frozen({}, None)
+        raise
+    if source and not writer.own_form:
+        source.frozen({}, None)
+    return writer
 
 
 def _with_frozen(network, names):

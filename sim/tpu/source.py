@@ -300,11 +300,14 @@ class Source:
                 f"{self.title}: trained weights cannot be stored in it: its weights are {', '.join(self._types)}; convert it to "
                 "float32 first, as by module.float() in PyTorch"
             )
-        names = _listed(self.missing)
+        if self.missing:
+            return (
+                f"{self.title}: trained weights cannot be stored in it: its weights{_listed(self.missing)} are not in its export "
+                "or are combined with others; train a file instead: write it with `save`, and train `tpu.load` of it"
+            )
         return (
-            f"{self.title}: trained weights cannot be stored in it: its weights{names} are not the core's one to one, as "
-            "with ConvTranspose, or a constant that is added to results of a layer; train a file instead: "
-            "write it with `save`, and train `tpu.load` of it"
+            f"{self.title}: trained weights cannot be stored in it: its operators use parts of its weights, or their sums with "
+            "constants, as in GRU and SimpleRNN of Keras; use another layer there, such as LSTM"
         )
 
     @contextmanager

@@ -71,6 +71,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
     if not isinstance(module, torch.nn.Module) or framework_of(module) == "keras":
         raise ArgumentError(f"`module` must be a torch.nn.Module, not {needs_conversion(module)}")
     title = type(module).__name__
+    _check_norms(module, title)
     inputs = tuple(map(_two_samples, example if isinstance(example, tuple) else (example,)))
     source = Source(
         title,
@@ -191,6 +192,18 @@ def _norms(module):
         if is_norm and one.running_mean is not None:
             names = [f"{name}.{part}".lstrip(".") for part in ("running_mean", "running_var", "weight", "bias")]
             yield BatchNorm(name, *names[:2], *(names[2:] if one.affine else (None, None)), one.eps, 1)
+
+
+def _check_norms(module, title):
+    """Raises ModelError for a layer that normalizes by the statistics of the batch, in inference, too."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    for name, one in module.named_modules():
+        if isinstance(one, _BatchNorm) and one.running_mean is None:
+            raise ModelError(
+                f"{title}: its layer {name or type(one).__name__} has no running statistics, so that the results of a sample "
+                "depend on the others of the batch; give it track_running_stats=True"
+            )
 
 
 def _by_channel(vector, x):

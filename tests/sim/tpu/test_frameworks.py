@@ -227,7 +227,13 @@ def _encoder(nn):
     return nn.Sequential(nn.Unflatten(1, (4, 2)), nn.Linear(2, 8), nn.Dropout(0.2), encoder, nn.Flatten(), nn.Linear(32, 4))
 
 
+def _upsampled(nn):
+    inner = nn.Conv2d(1, 4, 3, padding=1), nn.PReLU(), nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1)
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 4)), *inner, nn.BatchNorm2d(3), nn.PReLU(3), nn.Flatten(), nn.Linear(96, 4))
+
+
 REPEATED = {
+    "upsampled": _upsampled,
     "encoder with dropout": _encoder,
     "shared layer": _shared,
     "LSTM": lambda nn: _recurrent(nn, "LSTM"),
@@ -245,9 +251,21 @@ def test_torch_with_weights_that_are_used_several_times(torch, rng, name):
     done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=2, core=tpu.Config(n=4), verbose=False)
     assert done.core["mismatched_bits"] == 0
     kept = [key for key, one in net.named_parameters() if torch.equal(one, before[key])]
-    assert all("norm" in key for key in kept)  # the layer after a normalization has its scale and shift
+    # The layer after a LayerNorm has its scale and shift, and a BatchNorm the bias of the layer before it.
+    assert all("norm" in key or (name, key) == ("upsampled", "3.bias") for key in kept), kept
     with torch.no_grad():
         close(model.predict(x), net(torch.tensor(x)).numpy())
+
+
+def test_torch_without_running_statistics(torch, rng):
+    """The remedy in the message, followed, ends in training."""
+
+    def net(**options):
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8, **options), torch.nn.Linear(8, 4)).eval()
+
+    with pytest.raises(tpu.ModelError, match="its layer 1 has no running statistics.*; give it track_running_stats=True$"):
+        tpu.from_torch(net(track_running_stats=False), torch.zeros(1, 8))
+    tpu.from_torch(net(track_running_stats=True), torch.zeros(1, 8)).fit(*samples(rng, 8), verbose=False)
 
 
 def test_torch_exporter_errors(torch, capfd):
@@ -332,3 +350,17 @@ def test_tutorial_runs(torch, keras, tmp_path, monkeypatch):
             exec(code, names)
     assert {"run", "logs", "trained.keras", "trained.onnx"} <= {path.name for path in tmp_path.iterdir()}
     assert names["history"].core["mismatched_bits"] == 0
+
+
+def test_keras_recurrent_layers(keras, rng):
+    """A GRU of Keras cannot be trained. The remedy in the message, an LSTM, is trained. Its dropout is a mask."""
+    layers, (x, y) = keras.layers, samples(rng, 3, 4)
+
+    def model(layer):
+        return tpu.from_keras(keras.Sequential([layers.Input((3, 4)), layer, layers.Dropout(0.2), layers.Dense(4)]))
+
+    with pytest.raises(tpu.ModelError, match="its operators use parts .* as in GRU .*; use another layer there, such as LSTM"):
+        model(layers.GRU(5)).fit(x, y)
+    for layer in (layers.LSTM(5), layers.Bidirectional(layers.LSTM(3))):
+        done = model(layer).fit(x, y, check_steps=1, core=CORE, verbose=False)
+        assert done.core["mismatched_bits"] == 0
