@@ -5,8 +5,8 @@ latency."""
 import pytest
 
 from amaranth_tpu.hw.boards.board_memory import BoardMemory
-from amaranth_tpu.sim.benches.bench_board_memory import start, stream, traffic
 from amaranth_tpu.sim.rtl.ports import simulate
+from bench_board_memory import start, stream, traffic
 from seeds import seed
 from suites import slow
 

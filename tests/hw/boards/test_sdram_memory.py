@@ -59,9 +59,7 @@ endmodule
 
 
 def run(simulation, testcase, **arguments):
-    return simulation.run(
-        "amaranth_tpu.sim.benches.bench_board_memory", testcase=testcase, timeout=300, seed=seed(), arguments=arguments
-    )
+    return simulation.run("bench_board_memory", testcase=testcase, timeout=300, seed=seed(), arguments=arguments)
 
 
 def traffic(simulation, width, asks=1, takes=1):

@@ -8,8 +8,8 @@ import random
 
 import cocotb
 
-from ..rtl.bench_side import arguments, report
-from ..rtl.ports import CocotbPorts
+from amaranth_tpu.sim.rtl.bench_side import arguments, report
+from amaranth_tpu.sim.rtl.ports import CocotbPorts
 
 __all__ = ["stream", "traffic"]
 
