@@ -125,6 +125,7 @@ PROGRAMS = {
     ),
     "step of adam": partial(_graph_step, lambda rng: dense_network(rng, (17, 13, 5)), Adam(), TRAINING, 6),
     "step of images": partial(_step, _images, Sgd(0.9), replace(TRAINING, update_lanes=2), 2),
+    "step of images, wide": partial(_step, _images, Sgd(0.9), replace(TRAINING, n=8, accumulator_depth=128), 2),
     "step of residual": partial(_step, lambda _: _residual(), Sgd(0.9), replace(TRAINING, n=8), 1),
     "step of words": partial(
         _graph_step, lambda rng: transformer(rng, 4, 8, 2, 5, 1), Sgd(), replace(TRAINING, transpose=False), 2, counted=True
@@ -152,6 +153,7 @@ FIGURES = {
     "step": (231, 4848, 10115),
     "step of adam": (672, 12435, 22759),
     "step of images": (675, 8065, 19533),
+    "step of images, wide": (380, 6069, 18928),
     "step of residual": (1281, 24289, 78962),
     "step of words": (1650, 28942, 50401),
     "ring": (274, 3576, 7685),

@@ -188,6 +188,17 @@ def test_tiles_pass_the_transposer(n):
     assert TilePath(Config(n=n, attention=False)).pass_on(100) == 100
 
 
+@pytest.mark.parametrize("coded", [False, True])
+def test_few_tiles_are_urgent(coded):
+    """Tiles have priority if less than 64 vectors are on their way and, if tiles can be coded, the FIFO has less than half of
+    its tiles, or than the tiles that the array takes in 64 cycles."""
+    path = TilePath(Config(n=8, weight_rows=2, weight_formats=coded, weight_fifo_depth=16))
+    on_their_way = [path.is_urgent(count, [200] * count, 100) for count in (0, 7, 8)]
+    stored = [path.is_urgent(count, [50] * count, 100) for count in (7, 8)]
+    assert on_their_way == [True, True, False] and stored == [True, False]
+    assert path.is_urgent(8, [50] * 4 + [200] * 4, 100) == coded
+
+
 # --- The vector port, by hand
 
 
