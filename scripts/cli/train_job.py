@@ -12,6 +12,7 @@ from amaranth_tpu.sim.compiler.program import Program
 from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.export.writer import ModelWriter
 from amaranth_tpu.sim.frontend.fixed_shapes import parse_shapes
+from amaranth_tpu.sim.frontend.inputs import in_inference_form
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
@@ -22,7 +23,9 @@ from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, Alphabet
 from amaranth_tpu.sim.models.gpt_weights import alphabet_of, new_weights, weights_of
 from amaranth_tpu.sim.models.shipped import GPT_NAME, SHIPPED
 from amaranth_tpu.sim.tpu.cores import training_preset
+from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
 from amaranth_tpu.sim.tpu.text import saved_model, written
+from amaranth_tpu.sim.tpu.trainable import training_file
 from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.loop import TrainingRun
@@ -57,6 +60,7 @@ class TrainJob:
     writer: ModelWriter | None  # writes the trained model
     program: Program | None = None  # program of one step on the core, if steps are compared or `--explain` is given
     resumed_at: int | None = None  # number of steps in the checkpoint from which the run resumed
+    file: TemporaryFile | None = None  # the model in the form for training, if it has one of its own
 
     @property
     def training(self):
@@ -191,7 +195,8 @@ class TrainJob:
 
     def model(self):
         """Returns `(model, own)` of the trained network, as :meth:`sim.export.writer.ModelWriter.model`."""
-        return self.writer.model(self.training.learnt)
+        model, own = self.writer.model(self.training.learnt)
+        return in_inference_form(model) if self.file else model, own
 
 
 def make_job(options):
@@ -202,8 +207,10 @@ def make_job(options):
     fresh = is_gpt or options.model in SHIPPED if options.initialize is None else options.initialize
     path = _gpt(options, fresh) if is_gpt else SHIPPED.get(options.model) or Path(options.model)
     graph = load_network(path, shapes=parse_shapes(options.shape))
-    network = trainable_network(graph, options.loss)
-    writer = ModelWriter(network) if options.output or is_gpt else None
+    file = training_file(graph)
+    network = trainable_network(file.load(shapes=parse_shapes(options.shape)) if file else graph, options.loss)
+    writer = ModelWriter(network) if options.output or is_gpt or file else None
+    network = writer.tied(network) if writer else network
     data = choose_train_data(graph, options)
     if any(part.is_counted for part in (data.train, data.validation, data.test) if part):
         network = replace(network, is_counted=True)
@@ -221,6 +228,7 @@ def make_job(options):
         data=data,
         run=TrainingRun(training=training, checkpoints=folder, keep_all=options.keep is Keep.ALL),
         writer=writer,
+        file=file,
     )
 
 

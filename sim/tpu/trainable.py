@@ -20,7 +20,7 @@ from .inputs_outputs import samples_of
 from .keras_objects import with_keras_objects
 from .temporary_file import TemporaryFile
 
-__all__ = ["TrainableModel"]
+__all__ = ["TrainableModel", "training_file"]
 
 _MEASURED = 256  # samples for the statistics of normalizations
 
@@ -33,9 +33,12 @@ def _some(network, x):
     return rows[:: -(-len(rows) // _MEASURED)]
 
 
-def _has_own_form(network):
-    """Returns True if the network has operators that are read otherwise for training."""
-    return any(node.op_type in (*PHASED, "PRelu") for node in onnx.load(network.origin.path, load_external_data=False).graph.node)
+def training_file(network):
+    """Returns the :class:`.TemporaryFile` of a network whose operators are read otherwise for training, or None."""
+    model = onnx.load(network.origin.path)
+    if not any(node.op_type in (*PHASED, "PRelu") for node in model.graph.node):
+        return None
+    return TemporaryFile(in_training_form(model), network.name)
 
 
 class TrainableModel:
@@ -117,7 +120,7 @@ class TrainableModel:
             if given.dropout is None:
                 masked = source.masked()
                 started = masked.model
-            elif len(network.origin.inputs) > 1 or _has_own_form(network):
+            elif len(network.origin.inputs) > 1 or training_file(network):
                 started = in_training_form(started or onnx.load(network.origin.path))
             if started is not None:
                 started = TemporaryFile(started, network.name)

@@ -13,7 +13,7 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.sums import Sums
 from command import refused, tpu_on_full_disk, write_idx, write_model
 from json_output import printed
-from onnx_models import reference
+from onnx_models import Builder, reference, weights
 from suites import slow
 from training_runs import CLASSES, FIXED, INPUTS, parameters, write_dense_model, write_samples
 
@@ -73,6 +73,20 @@ def test_written_model_has_the_same_accuracy(command, model, data, tests, tmp_pa
     )
     found = printed("run", again.stdout)
     assert found["accuracy"] == figures["accuracy"] and found["against_model"]["error"] is None
+
+
+def test_a_model_with_a_form_of_its_own_for_training(command, data, tmp_path, rng):
+    """A PReLU is trained as weights, and the written file has its operators and new slopes."""
+    b, core = Builder(["n", INPUTS]), ("--n", 4, "--simulator", "model", "--rtl-steps", 1)
+    b("Gemm", weights(rng, INPUTS, 6), weights(rng, 6))
+    b("PRelu", np.float32([0.25]))
+    b("Gemm", weights(rng, 6, CLASSES), weights(rng, CLASSES))
+    path, written = b.save(tmp_path), tmp_path / "new.onnx"
+    figures = run(command, "--model", path, *data, "--epochs", 2, "--batch", 16, "-o", written, *core)
+    assert figures["mismatched_bits"] == 0 and figures["own_form"]
+    before, after = onnx.load(path), onnx.load(written)
+    assert after.graph.node == before.graph.node and not after.metadata_props
+    assert all(one != other for one, other in zip(before.graph.initializer, after.graph.initializer))
 
 
 @pytest.mark.parametrize("initialize, start", [((), "file"), (("--initialize",), "fresh"), (("--no-initialize",), "file")])
