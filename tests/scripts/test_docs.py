@@ -181,7 +181,7 @@ def test_no_line_of_code_is_cut(built):
 def test_numbers_are_aligned_to_the_right(built):
     page = (built / "reference" / "boards.html").read_text()
     row = re.search(r"<tr>\s*<td[^>]*><code>ulx3s-85f</code></td>.*?</tr>", page, re.DOTALL)[0]
-    assert re.findall(r'<td style="text-align: right;">([^<]*)</td>', row) == ["90", "256", "3,000,000"]
+    assert re.findall(r'<td style="text-align: right;">([^<]*)</td>', row) == ["90", "32,768", "3,000,000"]
     text = "| a | b | c |\n| --- | --- | --- |\n| 1 of 2 (50%) | 1 | - |\n| 3 of 4 (75%) | x | 2.5 |\n"
     assert tables.with_numbers_right(text).splitlines()[1] == "| ---: | --- | ---: |"
     text = "| a | b | c |\n| --- | --- | --- |\n| 10; 11 with x | yes | x |\n| 3 | 256 | 1 |\n| 152 µs | 16 | 2 |\n"
