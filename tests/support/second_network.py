@@ -40,7 +40,7 @@ def first_sums(graph, stage, batch):
 
 def run_stage(graph, stage, tensors, binary32=False):
     """Computes the result of a stage, (batch, height, width, channels), as bfloat16, or as float32 with `binary32`."""
-    values = first_sums(graph, stage, len(tensors[stage.terms[0].source]))
+    values = first_sums(graph, stage, len(next(iter(tensors.values()))))
     for term in stage.terms:
         source = tensors[term.source]
         if term.copies:

@@ -85,6 +85,13 @@ def _resident(memories):
     return memories.operands.size * 3 // 4
 
 
+def _resident_rows(inputs, rows, memories):
+    """Returns the rows of a job, at most `rows`, with which transposed operands of `inputs` tiles stay on the chip for all column
+    tiles. Returns `rows` if this needs very short jobs."""
+    most = _resident(memories) // inputs // memories.n * memories.n
+    return min(rows, most) if most >= (LEAST_ROWS if memories.config.transpose else 2 * memories.n) else rows
+
+
 def can_join(gradient, exchange, memories):
     """Returns True if the jobs of a gradient can have all rows, so that the cores of a ring exchange each job by itself."""
     rows, needed = gradient.shape.rows, max(operand_rows(gradient), 4 * memories.n)
@@ -223,6 +230,8 @@ def plan_sum(sums, memories, most_rows=None):
     counts = range(-(-(most_rows or whole_rows) // unit), 0, -1)
     rows = next((count * unit for count in counts if fits(count * unit, 1, shares)), unit)
     turned = max((one.inputs for one in sums.products if one.turned and not one.own), default=0)
+    if turned and shape.tiles > 1:
+        rows = _resident_rows(turned, rows, memories)
 
     def is_shared():
         """Returns True if jobs of all column tiles share transposed operands."""
