@@ -32,7 +32,7 @@ def _reshaped(graph, made, stage, names, sizes):
     terms = []
     for term in stage.terms:
         source, weights = (names.get(name, name) for name in (term.source, term.weights))
-        kernel = term.kernel if term.kernel == (1, 1) else sizes.get(source, term.kernel)
+        kernel = term.kernel if term.kernel == (1, 1) else sizes.get(source, sizes.get(term.source, term.kernel))
         terms.append(replace(term, source=source, weights=weights, kernel=kernel))
     times = names.get(stage.times, stage.times)
     return replace(stage, terms=tuple(terms), size=size, pool=stage.pool and _within(stage.pool, size), times=times)

@@ -101,6 +101,18 @@ def test_weight_tile_at_the_end_of_a_region(rng):
     check(graph, Config(n=8), 1, rng)
 
 
+def test_a_column_read_as_a_line(rng):
+    """A dense layer reads the copy of a column of positions to a line. Without the copy, it reads the column."""
+    graph = Graph("copies")
+    x = graph.add_input("input", (3, 1, 4))
+    graph.input_shape = (12,)
+    y = graph.add_stage(Stage("y", (graph.term(x, "first", random_values(rng, (1, 1, 4, 1))),), (3, 1)), 1)
+    one = graph.constant("one", np.ones((1, 1, 1), bfloat16))
+    z = graph.add_stage(Stage("z", (Term(y, one, copies=strided_copies(np.arange(3)), fixed=True),), (1, 3)), 1)
+    graph.output = graph.add_stage(Stage("last", (graph.term(z, "last", random_values(rng, (1, 3, 1, 5))),)), 5, wide=True)
+    check(graph, Config(n=2), 2, rng)
+
+
 def _trained(rng, index, shape, copied):
     """Returns a network that moves the results of a layer, by strides, or by weights of 1 at one position."""
     network = Builder(rng)
