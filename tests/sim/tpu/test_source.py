@@ -156,6 +156,35 @@ def test_constants_buffers_and_tied_weights(rng, tmp_path):
     assert set(net.weights) - set(changed) >= set(net.buffers) and "table" in changed and "places" in changed
 
 
+class Shared(Framework):
+    """An object that computes its second layer twice. Its exporter writes the weights of the layer twice, as PyTorch's does."""
+
+    def export(self, affine=None, training=False):
+        b, own = Builder(["batch", INPUTS]), self.weights
+        b("Gemm", own["a/kernel"], own["a/bias"])
+        for _ in range(2):
+            b("Tanh")
+            b("MatMul", own["b/kernel"])
+            b("Add", own["b/bias"])
+        return onnx.load(b.save(self.folder))
+
+    def logits(self, x):
+        own = self.weights
+        values = x @ own["a/kernel"] + own["a/bias"]
+        for _ in range(2):
+            values = np.tanh(values) @ own["b/kernel"] + own["b/bias"]
+        return values
+
+
+def test_a_layer_that_is_called_twice(rng, tmp_path):
+    net, (x, y) = Shared(rng, tmp_path), clusters(rng, 64)
+    before, model = dict(net.weights), model_of(net.source())
+    done = model.fit(x, y, epochs=2, learning_rate=0.01, check_steps=2, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0
+    assert all((net.weights[name] != before[name]).any() for name in before)
+    close(model.predict(x), net.logits(x))
+
+
 @pytest.mark.parametrize("scale", [1 / 255, 1 / 3, 4.02, 1.001])
 def test_samples_that_are_scaled(rng, tmp_path, scale):
     """A constant factor of the samples becomes a power of two in the trained model. The object keeps its factor and has scaled
