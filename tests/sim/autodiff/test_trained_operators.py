@@ -10,7 +10,7 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.export.writer import ModelWriter
-from amaranth_tpu.sim.frontend.inputs import in_training_form
+from amaranth_tpu.sim.frontend.inputs import in_inference_form, in_training_form
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -180,11 +180,13 @@ def _shared_layer(rng):
 
 def _own_token(rng, is_zero=False):
     """Returns a model that puts a trained token before the positions, adds a row to each, and normalizes them."""
-    b = Builder(["n", 4, 6], opset=17)
+    b = Builder(["n", 2, 4, 4], opset=17)
     batch = b.node("Gather", [b.node("Shape", ["x"]), np.array([0])])
     shape = b.node("Concat", [batch, np.array([1, 8])], axis=0)
     token = b.node("Expand", [weights(rng, 1, 1, 8) * np.float32(not is_zero), shape])
-    b.node("Add", [b.node("MatMul", ["x", weights(rng, 6, 8)]), weights(rng, 8)])
+    b.node("Conv", ["x", weights(rng, 8, 2, 2, 2), weights(rng, 8)], strides=[2, 2])
+    b("Reshape", np.array([0, 8, 4]))
+    b("Transpose", perm=[0, 2, 1])
     b.node("Concat", [token, b.last], axis=1)
     b("Add", weights(rng, 1, 5, 8))
     b("LayerNormalization", np.ones(8, np.float32), np.zeros(8, np.float32), axis=-1)
@@ -320,6 +322,17 @@ def test_copies_of_one_value(rng, tmp_path):
     run_steps(compile_step(tied, Sgd(), Config(n=4, training=True), 6), tied, Sgd(), rng)
     each = _loaded(rng, "slopes", tmp_path)
     assert not ModelWriter(each).tied(each).ties
+
+
+@pytest.mark.parametrize("name", OF_OWN_FORM)
+def test_own_form_computes_the_same(rng, tmp_path, name):
+    """The form for training computes the results of the form for inference, but for rounding."""
+    training = _loaded(rng, name, tmp_path)
+    (tmp_path / "model.onnx").write_bytes(in_inference_form(onnx.load(tmp_path / "model.onnx")).SerializeToString())
+    inference = load_network(tmp_path / "model.onnx")
+    x = round_bfloat16(rng.normal(size=(32, inference.input_size)))
+    assert [one.terms for one in training.stages] != [one.terms for one in inference.stages]
+    close(run_graph(training, x), run_graph(inference, x))
 
 
 @pytest.mark.parametrize("name", OF_OWN_FORM)
