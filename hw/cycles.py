@@ -30,6 +30,8 @@ PASSES = 8
 #: The first operand of SELECT, MULTIPLY and LOAD_TABLE waits for all earlier vectors, and its row takes one step more than other
 #: rows.
 _OPERAND_START = 4
+#: Cycles for which a row of MULTIPLY waits if its operand may be the result of a row under way.
+_OPERAND_WAIT = FunctionTable.latency + 5
 #: Cycles from the last vector of SOFTMAX to its end, which are not counted for other instructions either.
 _SOFTMAX_END = 2
 #: At most two rows of SOFTMAX are between the search and the sum. Cycles for which a row is there, beyond its groups and the
@@ -108,6 +110,8 @@ def result_cycles(config, opcode, fields):
         return cycles + _OPERAND_START, cycles
     if opcode is Opcode.MULTIPLY:
         cycles = fields["rows"] * row_cycles(config, opcode)
+        if 0 < fields.get("buffer", 0) - fields.get("operand", 0) <= UNDER_WAY:
+            cycles += (fields["rows"] - 1) * _OPERAND_WAIT
         return cycles + table_latency(config.n, config.table_lanes) + 1 + _OPERAND_START, 2 * fields["rows"]
     if opcode is Opcode.LOAD_TABLE:
         return fields["rows"] * row_cycles(config, opcode) + _OPERAND_START, fields["rows"]
@@ -221,7 +225,7 @@ def cycle_texts(config):
         Opcode.MULTIPLY: (
             (
                 "n / `table_lanes` a row, at least 2; n / `table_lanes` + "
-                f"{FunctionTable.latency + 5} if its operand is the result of one of the previous {UNDER_WAY} rows{one_group}"
+                f"{_OPERAND_WAIT} if its operand is 1 to {UNDER_WAY} rows before its result{one_group}"
             ),
             f"{4 + FunctionTable.latency + 1} cycles later{one_group}; 3 more after another instruction of its unit",
         ),

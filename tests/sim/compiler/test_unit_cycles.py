@@ -20,6 +20,8 @@ CASES = {
     "passes over other rows": (Opcode.MATMUL, _PASSES | dict(rows0=4, tiles0=4, tiles0_acc_stride=4), 0.01),
     "results": (Opcode.ACTIVATE, _RESULTS | dict(rows=8), 0.01),
     "pooling": (Opcode.POOL, _RESULTS | dict(rows0=3, rows1=2, window0=2, window1=1), 0.01),
+    "products": (Opcode.MULTIPLY, dict(lanes=4, rows=6, buffer=8, operand=16), 0.04),
+    "products of results": (Opcode.MULTIPLY, dict(lanes=4, rows=6, buffer=10, operand=8), 0.04),
     "selection": (Opcode.SELECT, dict(rows0=3, rows1=2, buffer=8), 0.01),
 }
 
