@@ -9,13 +9,16 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.compiler.errors import CompileError
+from amaranth_tpu.sim.rtl.host_memory import DEFAULT_HOST, parse_memory
+from amaranth_tpu.sim.tpu.places import Simulator
 
-from ..show.documents import table_rows
 from .common import Json, Write, app, publish
 
-__all__ = ["mlperf_tiny"]
+__all__ = ["core_of", "mlperf_tiny"]
 
 
 def _head(simulator):
@@ -38,28 +41,42 @@ def _head(simulator):
     ]
 
 
-def board_clocks():
-    """Returns {n: clock of the board in MHz}, for each board in the table `boards`."""
-    return {int(row["n"]): float(row["its clock"]) for row in table_rows("boards")}
+#: The board whose own core and memory have the rows of its n, for the preset `default`, and its memory as an option.
+_BOARD = BOARDS["ulx3s-85f"]
+_MEMORY = f"sdram-90x16@{_BOARD.clock_mhz}"
 
 
-def _measured(path, config, batch, simulator):
-    """Runs a network on normally distributed samples. Returns `(cells of its row, figures for JSON)`.
+def core_of(preset, n):
+    """Returns `(configuration, host memory, clock of the board in MHz or None)` of the rows of an array size."""
+    own = from_preset(_BOARD.preset)
+    if preset == "default" and n == own.n:
+        return own, parse_memory(_MEMORY), _BOARD.clock_mhz
+    return from_preset(preset, n=n), DEFAULT_HOST, None
+
+
+def _measured(path, core, batch, simulator):
+    """Runs a network on normally distributed samples. Returns `(cells of its row, figures for JSON)`. A network that does not fit
+    has no figures.
 
     Parameters
     ----------
     path : Path
         ONNX file.
-    config : hw.config.Config
+    core : tuple
+        See :func:`core_of`.
     batch : int
     simulator : str
         `verilator` for the RTL, or `model` for the instruction-level model.
     """
-    model = tpu.load(path)
+    config, host, clock = core
+    model, n = tpu.load(path), config.n
     x = np.random.default_rng(1).normal(size=(batch, *model.inputs[0].shape[1:])).astype(np.float32)
-    run, n = model.run(x, simulator, core=config, batch=batch), config.n
-    program, result, error = run.program, run.result, run.compare()
-    cycles, clock = result.cycles or program.predicted_cycles, board_clocks().get(n)
+    try:
+        run = model.run(x, Simulator(simulator, memory=host.plusargs(config)), core=config, batch=batch)
+    except CompileError:
+        return [path.stem, n, batch, "does not fit", *[""] * 7], {"network": path.stem, "n": n, "batch": batch, "cycles": None}
+    program, result, error = run.program.with_host(host), run.result, run.compare()
+    cycles = result.cycles or program.predicted_cycles
     figures = {
         "network": path.stem,
         "n": n,
@@ -99,6 +116,6 @@ def mlperf_tiny(
         raise typer.BadParameter("writes the table of the preset default; leave out --preset", param_hint="--write")
     jobs = list(product(names.split(","), map(int, sizes.split(",")), map(int, batches.split(","))))
     shown = track(jobs, "running", console=Console(stderr=True), transient=True)
-    made = [_measured(models / f"{network}.onnx", from_preset(preset, n=n), batch, simulator) for network, n, batch in shown]
+    made = [_measured(models / f"{network}.onnx", core_of(preset, n), batch, simulator) for network, n, batch in shown]
     rows, figures = zip(*made)
     publish("mlperf-tiny", _head(simulator), rows, figures, as_json, write)

@@ -2,9 +2,13 @@
 
 import os
 
+from amaranth_tpu.hw.boards import BOARDS
+from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.scripts.benchmark import common, versions
 from amaranth_tpu.scripts.benchmark.common import publish, with_other_rows
+from amaranth_tpu.scripts.benchmark.mlperf_tiny import core_of
 from amaranth_tpu.scripts.show import documents
+from amaranth_tpu.sim.rtl.host_memory import DEFAULT_HOST
 
 HEAD = ["network", "batch", "cycles"]
 KEYS = [("a", 64), ("b", 64), ("b", 128)]
@@ -63,3 +67,11 @@ def test_sources_of_tables_exist():
     assert versions.DECIDED_BY.keys() <= documents.DOCUMENTS.keys()
     for part in {part for parts in versions.DECIDED_BY.values() for part in parts}:
         assert [*documents.ROOT.glob(part)], part
+
+
+def test_rows_of_mlperf_tiny_have_the_boards_own_core_and_memory():
+    """The time at a board's clock is of the core and the SDRAM that the board has. Other rows have no such time."""
+    core, host, clock = core_of("default", 8)
+    assert (core, host.bytes_per_cycle, clock) == (PRESETS["ulx3s-85f"], 2, BOARDS["ulx3s-85f"].clock_mhz)
+    assert core_of("default", 16) == (Config(), DEFAULT_HOST, None)
+    assert core_of("vision", 8)[2] is None
