@@ -204,17 +204,6 @@ def test_updates_begin_between_pieces_of_a_gradient(rng, monkeypatch):
     assert program.predicted_cycles < whole.predicted_cycles
 
 
-def test_adam(rng):
-    _check(_network(rng, (4, 4), 2, [(5, dict(kernel=3, padding=1))]), rng, 2, Adam(), steps=1)
-
-
-@pytest.mark.parametrize("function", ["sigmoid", *slow("gelu")])
-def test_functions_by_table(rng, function):
-    network = Builder(rng)
-    x = network.conv("conv", network.add_input("x", (4, 5, 3)), 5, kernel=3, padding=1, function=Function(function))
-    _check(_flattened(network, x), rng, 3, steps=1)
-
-
 def test_patches_with_attention(rng):
     """Tokens are patches of an image. Attention pads samples to whole tiles; their number is not a multiple of n."""
     network = Builder(rng)

@@ -37,12 +37,6 @@ def test_dense_networks(rng, sizes, batch, n, transpose):
     run_on_model(program, optimizer, rng)
 
 
-@pytest.mark.parametrize("optimizer", [Sgd(), Adam(weight_decay=0.01)])
-def test_functions_by_table(rng, optimizer):
-    program = _compiled(dense_network(rng, (5, 6, 3), Function("gelu")), optimizer, 6)
-    run_on_model(program, optimizer, rng, steps=1)
-
-
 @pytest.mark.parametrize("function", ["relu", "gelu"])
 def test_dropout_of_the_result_of_a_function(rng, function):
     """The function is applied to the sums, and the mask multiplies the rounded result."""

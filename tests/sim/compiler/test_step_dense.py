@@ -20,15 +20,6 @@ from training_steps import chain, run_steps
 FUNCTIONS = [(4, 9, Adam(), 0.5), *slow((8, 30, Sgd(0.75, 0.01), 0.0), (2, 5, Adam(), 0.0), (16, 40, Adam(), 0.5))]
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("n, batch", [(4, 1), (4, 7), (4, 8), (8, 13), (16, 5)])
-def test_small_chains(rng, n, batch):
-    config = Config(n=n, training=True)
-    sizes = rng.integers(1, 3 * n, int(rng.integers(3, 6)))
-    training, optimizer = with_parameters(chain(rng, (*sizes, int(rng.integers(2, n + 3))))), Sgd(0.75)
-    run_steps(compile_step(training, optimizer, config, batch), training, optimizer, rng)
-
-
 @pytest.mark.parametrize("end", ["none", "relu", "sigmoid"])
 def test_results_of_squared_error_are_read_after_they_are_stored(rng, end):
     training, optimizer = with_parameters(chain(rng, (5, 6, 4), end=end), Loss.SQUARED_ERROR), Sgd()

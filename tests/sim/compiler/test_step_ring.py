@@ -10,7 +10,6 @@ from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from trainable_graphs import random_trainable_graph
 from training_steps import chain, run_steps
 
 
@@ -42,14 +41,6 @@ def test_sharded_and_unsharded_updates(rng, cores, optimizer):
 def test_few_bias_rows_limit_the_columns_of_an_update(rng, optimizer):
     """The cores exchange a gradient in jobs whose updates fit the bias memory, if the accumulators have room for more."""
     check(chain(rng, (19, 16, 20)), rng, 2, optimizer=optimizer, batch=2, bias_depth=32, accumulator_depth=128, steps=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(16))
-def test_random_graphs(rng, number):
-    graph = random_trainable_graph(rng, stages=int(rng.integers(0, 4)), tables=0.3)
-    cores, n = int(rng.integers(2, 9)), int(rng.choice([2, 4, 8]))
-    check(graph, rng, cores, n=n, batch=int(rng.integers(1, 6)), ring_depth=int(rng.choice([4, 16, 64])), steps=1)
 
 
 @pytest.mark.search
