@@ -117,6 +117,9 @@ PROGRAMS = {
     "residual": partial(_network, lambda _: _residual(), Config(n=4), 3),
     "residual, small": partial(_network, lambda _: _residual(), replace(SMALL, unified_buffer_depth=256), 1),
     "residual, wide": partial(_network, lambda _: _residual(), Config(n=16), 2),
+    "depthwise, small": partial(
+        _network, lambda rng: depthwise(rng, 8, 8, 8, [(1, 1), (2, 1)]), Config(n=8, transpose=True, accumulator_depth=16), 2
+    ),
     "depthwise": partial(_network, lambda rng: depthwise(rng, 8, 8, 8, [(1, 1), (2, 1)]), Config(n=8, transpose=True), 2),
     "attention": partial(_network, _attention, Config(n=4), 3),
     "attention, wide": partial(_network, _attention, Config(n=8), 2),
@@ -147,6 +150,7 @@ FIGURES = {
     "residual": (463, 19151, 29125),
     "residual, small": (1687, 29863, 48852),
     "residual, wide": (108, 4652, 22989),
+    "depthwise, small": (252, 3866, 19494),
     "depthwise": (52, 3282, 10799),
     "attention": (365, 9684, 13901),
     "attention, wide": (171, 6554, 10500),
