@@ -72,7 +72,7 @@ def test_refusals(rng):
     with pytest.raises(CompileError, match="needs a core with training"):
         compile_step(training, Sgd(), Config(n=4), 6)
     training = with_parameters(random_trainable_graph(rng, kinds=(), tables=1))
-    with pytest.raises(CompileError, match="^stage dense0: its function [a-z_0-9.()]* needs a core with table_lanes; [^\n]*$"):
+    with pytest.raises(CompileError, match="^stage dense0: its function [^\n]* needs a core with table_lanes; [^\n]*$"):
         compile_step(training, Sgd(), Config(n=4, training=True, table_lanes=0), 6)
 
 
