@@ -159,7 +159,7 @@ FIGURES = {
     "step of images": (675, 8065, 19533),
     "step of images, wide": (380, 6069, 18928),
     "step of residual": (1281, 24289, 78962),
-    "step of words": (1650, 28942, 50401),
+    "step of words": (1650, 29645, 50791),
     "ring": (274, 3576, 7685),
     "ring, not sharded": (254, 4795, 11494),
     "ring of images": (1013, 12661, 27529),
