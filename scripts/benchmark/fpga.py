@@ -8,20 +8,30 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.boards import BOARDS
-from amaranth_tpu.hw.config import PRESETS
+from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.hw.fpga.devices import largest_cores
-from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES
+from amaranth_tpu.hw.fpga.implement import implement
+from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES, Target
 from amaranth_tpu.hw.tools.process import build_directory
 
 from ..show.terminal import spinner
 from .common import Json, Write, app, publish
 from .versions import VERSION, version_of_file
 
-__all__ = ["blocks", "boards", "devices"]
+__all__ = ["blocks", "boards", "devices", "options"]
 
 _ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f")  # the rows of the table `boards`
 _BLOCKS = "ulx3s-85f"  # the board of the table `blocks`
 _AROUND_CORE = ("bridge", "memory", "top")  # blocks of the board outside its core
+#: {option: (its value, other options that it needs)} of the table `options`. The core without it has `training`.
+_OPTIONS = {
+    "softmax_lanes": (4, {}),
+    "normalize": (True, {"softmax_lanes": 4}),
+    "table_lanes": (8, {}),
+    "update_lanes": (4, {}),
+    "weight_rows": (2, {}),
+    "weight_formats": (True, {}),
+}
 _LARGE = 200  # LUTs of a block with a row of its own
 
 
@@ -125,3 +135,39 @@ def blocks(as_json: Json = False, write: Write = False):
     head = ["block", *(name.upper() if name != "bram" else "block RAM" for name in RESOURCES), VERSION]
     version = version_of_file("blocks", path)
     publish("blocks", head, [[*row, version] for row in rows], found, as_json, write)
+
+
+@app.command()
+def options(
+    names: Annotated[str, typer.Option(help="Names of options.")] = ",".join(_OPTIONS),
+    n: Annotated[int, typer.Option(help="Array size.")] = 8,
+    as_json: Json = False,
+):
+    """Synthesize the preset `training` without and with each option alone, as `tpu synth --target ecp5-85 --preset training`."""
+    unknown = [name for name in names.split(",") if name not in _OPTIONS]
+    if unknown:
+        raise SystemExit(f"no option is called {unknown[0]!r}; choose from {', '.join(_OPTIONS)}")
+    rows, counts = [], {}
+    for name in names.split(","):
+        value, others = _OPTIONS[name]
+        made = []
+        for fields in (others, others | {name: value}):
+            key = ", ".join(f"{field} {given}" for field, given in fields.items())
+            if key not in counts:
+                with spinner(Console(stderr=True), "synthesizing") as show:
+                    folder = build_directory() / "options" / f"n{n} {key}".strip().replace(", ", "-").replace(" ", "-")
+                    report = implement(
+                        from_preset("training", n=n, **fields), Target("ecp5-85", PARTS["ecp5-85"]), folder, progress=show
+                    )
+                counts[key] = {resource: report[resource] for resource in RESOURCES}
+            made.append(counts[key])
+        before, after = made
+        more = [f"{after[resource] - before[resource]:+,}" for resource in RESOURCES]
+        rows.append([f"`{name}` {int(value)}", ", ".join(others) or "", f"{before['lut']:,}", *more])
+    head = [
+        "option",
+        "needs",
+        "LUT without it",
+        *(f"more {name.upper()}" if name != "bram" else "more block RAM" for name in RESOURCES),
+    ]
+    publish("options", head, rows, counts, as_json, False)

@@ -4,7 +4,8 @@ import os
 
 from amaranth_tpu.hw.boards import BOARDS
 from amaranth_tpu.hw.config import PRESETS, Config
-from amaranth_tpu.scripts.benchmark import common, versions
+from amaranth_tpu.hw.fpga.targets import RESOURCES
+from amaranth_tpu.scripts.benchmark import common, fpga, versions
 from amaranth_tpu.scripts.benchmark.common import publish, with_other_rows
 from amaranth_tpu.scripts.benchmark.mlperf_tiny import core_of
 from amaranth_tpu.scripts.show import documents
@@ -75,3 +76,17 @@ def test_rows_of_mlperf_tiny_have_the_boards_own_core_and_memory():
     assert (core, host.bytes_per_cycle, clock) == (PRESETS["ulx3s-85f"], 2, BOARDS["ulx3s-85f"].clock_mhz)
     assert core_of("default", 16) == (Config(), DEFAULT_HOST, None)
     assert core_of("vision", 8)[2] is None
+
+
+def test_options_are_compared_with_the_core_without_them(monkeypatch, capsys):
+    """Each row has the difference of two cores. A core that two rows need is synthesized once."""
+    made = []
+
+    def implement(config, target, folder, progress):
+        made.append(config)
+        return dict.fromkeys(RESOURCES, 100) | {"lut": 1000 + 10 * config.softmax_lanes + 500 * config.normalize}
+
+    monkeypatch.setattr(fpga, "implement", implement)
+    fpga.options("softmax_lanes,normalize", 4, as_json=False)
+    text = capsys.readouterr().out
+    assert "+30" in text and "+500" in text and len(made) == 3 and {one.training for one in made} == {True}
