@@ -20,7 +20,8 @@ Keras' own script runs, too, with its strategy replaced: a model compiled in the
 
     with tpu.Strategy(cores=8).scope():
         keras_model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    keras_model.fit(x, y, epochs=5, batch_size=128, validation_split=0.1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
+    log = keras.callbacks.CSVLogger("log.csv")
+    keras_model.fit(x, y, epochs=5, batch_size=128, validation_split=0.1, callbacks=[log])
 
 With scikit-learn, `tpu.Classifier` and `tpu.Regressor` are its estimators, for pipelines and searches::
 

@@ -61,6 +61,8 @@ def rows(rng):
 
 @pytest.mark.parametrize("name", [*slow(""), *(f".{path.stem}" for path in Path(tpu.__file__).parent.glob("[a-z]*.py"))])
 def test_examples(name):
+    if name == ".estimators":
+        pytest.importorskip("sklearn")
     module = importlib.import_module(f"amaranth_tpu.sim.tpu{name}")
     assert doctest.testmod(module).failed == 0
 
