@@ -168,7 +168,7 @@ def forward(graph, x, masks, sums):
             return tensors, indices, slopes, values
         if stage.function.is_table:
             result = sums.looked_up(values, table_of(stage.function))
-            slopes[number] = sums.looked_up(values, slope_table(stage))
+            slopes[number] = sums.looked_up(sums.rounded(values, False).astype(np.float32), slope_table(stage))
         else:
             result = sums.rounded(values, rectified)
         if number in masks:

@@ -140,16 +140,16 @@ def test_mask_is_applied_before_the_derivative(rng):
     assert found.reshape(-1).tolist() == [0, wanted]
 
 
-def test_derivative_is_evaluated_at_the_unrounded_sums(rng):
-    """A derivative is evaluated at the sums before their rounding to bfloat16, here for tanh between bfloat16 numbers."""
+def test_derivative_is_evaluated_at_the_rounded_sums(rng):
+    """A derivative is evaluated at the sums rounded to bfloat16, here for tanh between bfloat16 numbers."""
     first, second = np.ones((1, 1, 1, 1), bfloat16), np.ones((1, 1, 1, 2), bfloat16)
     inner = GivenStage("one", "a", (GivenTerm("x", first),), bias=np.float32([0.9 * 2.0**-8]), function=Function("tanh"))
     x = round_bfloat16(rng.uniform(1, 1.2, (20, 1)).astype(np.float32))
     graph = with_parameters(linked("g", Tensor("x", 1), (inner, GivenStage("two", "y", (GivenTerm("a", second),)))))
     result = step(graph, initial_state(graph, Sgd()), Sgd(), x, one_hot(np.zeros(20, int), 2), 0.1)
     found, rounded = result.tensors["a, slope"].reshape(-1, 1).astype(float), x.astype(float)
-    assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() < 2.0**-9
-    assert np.abs(found - 1 / np.cosh(rounded) ** 2).max() > 2.0**-9
+    assert np.abs(found - 1 / np.cosh(rounded) ** 2).max() < 2.0**-9
+    assert np.abs(found - 1 / np.cosh(rounded + 0.9 * 2.0**-8) ** 2).max() > 2.0**-9
 
 
 def test_the_first_largest_of_a_window(rng):
