@@ -50,7 +50,7 @@ def test_finite_differences(rng, kinds, tables):
         for one, ratio in zip(training.parameters.values(), ratios.values()):
             errors[one.decays].append(ratio)
     for found in errors.values():
-        assert np.median(found) < 0.02 and np.quantile(found, 0.8) < 0.2, sorted(found)
+        assert np.median(found) < 0.02 and np.quantile(found, 0.7) < 0.2, sorted(found)
 
 
 def test_targets_in_the_models_order(rng):
