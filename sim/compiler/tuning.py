@@ -18,6 +18,7 @@ TABLE_CYCLES = (
 
 # Rows, tiles and jobs in flight
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions. -> 128: c-8 +0.6 %
+SHORT_ROWS = 64  # rows, up to which one ACTIVATE writes the results of several column tiles. -> 1: ring of default-64 +0.6 %
 EXCHANGE_PARTS = 4  # of the accumulators: gradients of jobs in flight, and sums of their updates. -> 1: ring of default-64 +6.4 %
 POOLED_PARTS = 1.5  # of the sums of a job in networks, if pooling takes longer than the sums. -> 1: c +5.1 %
 LAYER_PARTS = 2  # of the sums of a job if jobs have whole samples; so later layers begin earlier. -> 1: c +4.9 %, a +3.8 %
@@ -32,6 +33,7 @@ GATHERED_TILES = 4  # that the cores of a ring gather at a time. -> 1: ring of d
 LOAD_COST = 16  # cycles of a LOAD beside the cycles of its rows, if zeros are loaded. -> 0: vww +1.3 %, c-8 +0.2 %
 STARTING = 4  # LOAD_WEIGHTS at the start of a run that load the tiles of one block each, except the last. -> 0: c +1.6 %
 FIRST_LOADS = (0, 1, 3, 6, 10)  # tiles of inputs that precede the first loads of a step.
+LAST_PART = 2  # column tiles, or tiles of inputs, of the last part of a job, with which no other work overlaps.
 LAST_LOADS = (7, 3, 1)  # tiles of inputs from each of the last loads on, in a step of one column tile.
 
 # Order of jobs

@@ -7,10 +7,10 @@ from math import inf
 from amaranth_tpu.hw.spec.isa import Region
 
 from ..timing.units import MATMUL, turnaround
-from ..tuning import FIRST_LOADS, LAST_LOADS
+from ..tuning import FIRST_LOADS, LAST_LOADS, LAST_PART, SHORT_ROWS
 from .band_jobs import positions_of, write_band_job
 from .copy_jobs import add_copies
-from .results import key_of, write_results, write_update
+from .results import is_plain, key_of, write_results, write_update
 from .scatter_jobs import scatter
 from .tile_runs import Tile, alike, steps_of
 from .window_jobs import WindowCode
@@ -46,6 +46,8 @@ class SumCode:
             self.biases = self._biases()
             yield from (PIECE for _ in write_band_job(self, self.sums.products[0], self.sums.results[0]))
             return
+        self.is_only = self._is_only()
+        self.parts = self._parts()
         self.acc = self.emitter.memories.sums_of(self.sums).take(rows * columns)
         self.started, last = False, next((one for one in reversed(self.sums.products) if one.kind != "diagonal"), None)
         if last is None:
@@ -85,6 +87,24 @@ class SumCode:
         diagonal = any(one.kind == "diagonal" and one.weights.form != "number" for one in self.sums.products)
         if shape.form == "turned" and self.rows == shape.rows and full and not diagonal:
             self.rows, self.columns = self.rows * self.columns, 1
+            self.parts = [(0, 1, 0, self.rows)]
+
+    def _parts(self):
+        """Returns the parts `(first column tile, column tiles, first row, rows)` in which the last inputs are added and results
+        are written. The results of a part are written beside the passes of the next."""
+        rows, columns, results = self.rows, self.columns, self.sums.results
+        if self.is_only and columns > LAST_PART:
+            return [(0, columns - LAST_PART, 0, rows), (columns - LAST_PART, LAST_PART, 0, rows)]
+        if self.is_only and rows >= 2 * SHORT_ROWS and is_plain(results) and results[0].matrix.wide:
+            half = rows // 2
+            return [(0, columns, 0, half), (0, columns, half, rows - half)]
+        return [(0, columns, 0, rows)]
+
+    def _is_only(self):
+        """Returns True for the only job of a product with constant weights: no other job of the sums overlaps with its end."""
+        products = self.sums.products
+        is_constant = len(products) == 1 and products[0].is_constant(self.emitter.constants.lowered)
+        return is_constant and self.rows == len(self.sums.rows) and self.columns == self.sums.shape.tiles
 
     # Initial sums
 
@@ -190,12 +210,18 @@ class SumCode:
                         self.add(places, loops, [some[c : c + 1] for some in tiles], first_row, column + c)
                         yield PIECE
                 else:
-                    self.add(places, loops, tiles, first_row, column)
+                    in_parts = self.is_only and end == len(chosen) and columns == self.columns
+                    for c, count, at, height in self.parts if in_parts else [(0, columns, 0, size)]:
+                        some = [each[c : c + count] for each in tiles]
+                        part = loops if height == size else [(1, 0), (height, 1)]
+                        self.add([place + at for place in places], part, some, first_row + at, column + c)
                     yield PIECE
         self.started = True
 
     def _starts(self, product, inputs):
         step = max(1, self.plan.piece // product.held_rows(self.plan.rows))
+        if self.is_only and self.emitter.issued[MATMUL] and inputs > LAST_PART:
+            return [*range(0, inputs - LAST_PART, step), inputs - LAST_PART]  # they wait for the last results
         if self.emitter.issued[MATMUL] or product.turned:
             return [*range(0, inputs, step)]
         step = min(step, FIRST_LOADS[-1])

@@ -4,9 +4,10 @@ from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode
 
 from ...functions.functions import RELU
 from ..memory.windows import segments_of
+from ..tuning import SHORT_ROWS
 from .instructions import function_code
 
-__all__ = ["key_of", "write_results", "write_update"]
+__all__ = ["is_plain", "key_of", "write_results", "write_update"]
 
 
 def key_of(matrix, tile, row, rows, turned=False):
@@ -24,7 +25,12 @@ def write_results(code, results):
     for group in ([one for one in results if not (one.softmax or one.function.is_table)], *groups):
         some = [one for one in group if not one.has_own_size]
         sizes = [result.rows(rows, emitter.memories.results.size) for result in some]
-        for c in range(code.columns if some else 0):
+        together = _together(code, some)
+        in_parts = together > 1 or some and code.parts[0][3] < rows
+        for column, count, row, height in code.parts if in_parts else ():
+            for c in range(column, column + count, together):
+                _write_part(code, some[0], c, min(together, column + count - c), row, height)
+        for c in range(code.columns if some and not in_parts else 0):
             emitter.load_table(some[0].function)
             place = code.take(sum(sizes))
             written = {}
@@ -40,6 +46,34 @@ def write_results(code, results):
     for result in results:
         if result.softmax:
             _softmax(code, result)
+
+
+def _together(code, results):
+    if not is_plain(results) or results[0].matrix.wide:
+        return 1
+    result = results[0]
+    lanes = {result.matrix.lanes(code.column + c) for c in range(code.columns)}
+    return max(1, min(SHORT_ROWS, code.emitter.memories.results.size) // code.rows) if len(lanes) == 1 else 1
+
+
+def is_plain(results):
+    """Returns True if there is one result, without a table and without another operand, of the size of its sums."""
+    result, *others = results or [None]
+    special = others or result is None or result.softmax or result.has_own_size or result.beside or result.function.is_table
+    return not special
+
+
+def _write_part(code, result, column, count, row, rows):
+    """Writes the results of `rows` rows of `count` column tiles by one ACTIVATE, and stores them."""
+    matrix, place = result.matrix, code.take(count * rows * result.matrix.halves)
+    fields = {"function": function_code(result.function), "format": _format_of(matrix), "rows": count * rows}
+    fields |= {"lanes": matrix.lanes(code.column + column), "buffer": place, "acc": code.acc + column * code.rows + row}
+    code.emitter.emit(Opcode.ACTIVATE, fields)
+    for c in range(column, column + count):
+        if rows == code.rows:
+            _keep(code, result, c, place)
+        code.emitter.store(matrix, code.column + c, code.row + row, rows, place)
+        place += rows * matrix.halves
 
 
 def write_update(code, update):
