@@ -147,7 +147,7 @@ def cut_or_repeated(g, x):
     axis = g.integer(0, len(x.shape) - 1)
     size, kind = x.shape[axis], g.choose("Tile", "Compress", "ReverseSequence", "CenterCropPad" if g.opset >= 18 else "Tile")
     if kind == "ReverseSequence":
-        if g.batch is None:
+        if g.batch is None or axis:  # onnxruntime reverses axis 1 at most
             return None
         lengths = np.full(g.batch, g.integer(1, size))
         return g.value(kind, x.shape, x, lengths, batch_axis=0, time_axis=axis + 1)
