@@ -1,11 +1,14 @@
-"""Proves the arithmetic equal to SMT-LIB's theory of floating point: `python -m amaranth_tpu.scripts.prove`, some minutes.
+"""Proves the arithmetic equal to SMT-LIB's theory of floating point, and the control of the core by induction.
 
+`python -m amaranth_tpu.scripts.prove`                      everything, some minutes
 `python -m amaranth_tpu.scripts.prove multiplier adder`     these blocks with all latencies
 `python -m amaranth_tpu.scripts.prove cell --stages 3,5`    cells with 3 and 5 stages
 `python -m amaranth_tpu.scripts.prove controls`             wrong specifications and faulty blocks, which must be refuted
+`python -m amaranth_tpu.scripts.prove induction`            queues, bus managers and control, in seconds
 `python -m amaranth_tpu.scripts.prove --write`              all proofs; writes their tables into the datasheet
 
-The properties, and the argument for their completeness, are in `sim/proofs/properties.py`, for lanes in `sim/proofs/lanes.py`.
+The properties, and the argument for their completeness, are in `sim/proofs/properties.py`, for lanes in `sim/proofs/lanes.py`,
+for inductions in `sim/proofs/inductions.py`.
 """
 
 import json
@@ -18,6 +21,7 @@ import typer
 
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.sim.proofs.blocks import BLOCKS
+from amaranth_tpu.sim.proofs.inductions import INDUCTIONS
 from amaranth_tpu.sim.proofs.jobs import negative_controls, proofs
 from amaranth_tpu.sim.proofs.lanes import LANES
 from amaranth_tpu.sim.proofs.smt import SolverError
@@ -77,6 +81,11 @@ def _controls_table(results):
     )
 
 
+def _induction_table(results):
+    rows = [[r.name, r.claims, "refuted" if r.failed else "proven", f"{r.seconds:.1f}"] for r in results]
+    return markdown_table(["block", "claims", "result", "CPU seconds"], rows)
+
+
 def _chosen(text, values, option):
     """Returns the elements of `values` that an option such as `1,3` lists. Raises typer.BadParameter for other numbers."""
     if text is None:
@@ -108,7 +117,7 @@ def run_jobs(jobs, timeout, at_a_time):
 
 @app.command(help=__doc__)
 def prove(
-    parts: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(BLOCKS)}, controls. Default: all.")] = None,
+    parts: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(BLOCKS)}, controls, induction. Default: all.")] = None,
     leads: Annotated[str, typer.Option(help="Multipliers to prove, by lead: 0,3.")] = None,
     latencies: Annotated[str, typer.Option(help="Adders to prove, by latency.")] = None,
     stages: Annotated[str, typer.Option(help="Cells to prove, by stages.")] = None,
@@ -116,10 +125,12 @@ def prove(
     timeout: Annotated[float, typer.Option(min=1, help="Time limit of each property, in seconds.")] = 900,
     jobs: Annotated[int, typer.Option(min=1, help="Parallel solvers.")] = 2,
     as_json: Json = False,
-    write: Annotated[bool, typer.Option("--write", help="Write the tables into the datasheet; only for all blocks.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the tables into the datasheet; for all blocks, or induction.")
+    ] = False,
 ):
     """Proves the chosen blocks and prints the results."""
-    known = [*BLOCKS, "controls"]
+    known = [*BLOCKS, "controls", "induction"]
     if unknown := [part for part in parts or () if part not in known]:
         raise typer.BadParameter(f"no part {unknown[0]!r}; choose from {', '.join(known)}")
     chosen = {
@@ -130,22 +141,26 @@ def prove(
             ("cell", stages, "--stages"),
         )
     }
-    if write and (parts or any(values is not None for values in chosen.values())):
+    if write and ((parts and parts != ["induction"]) or any(values is not None for values in chosen.values())):
         raise typer.BadParameter("--write takes no choice: the datasheet shows everything")
     parts = parts or known
     todo = [job for block in BLOCKS if block in parts for job in proofs(block, chosen.get(block))]
     todo += negative_controls(mutations) if "controls" in parts else []
     results = run_jobs(todo, timeout, jobs)
+    induced = run_jobs(INDUCTIONS if "induction" in parts else [], timeout, jobs)
 
     proven, refuted = [r for r in results if not r.subject], [r for r in results if r.subject]
-    tables = {"proofs": _proofs_table(proven), "controls": _controls_table(refuted)}
+    found = {"proofs": proven, "controls": refuted, "induction": induced}
+    makers = {"proofs": _proofs_table, "controls": _controls_table, "induction": _induction_table}
+    tables = {name: makers[name](rows) for name, rows in found.items() if rows}
     if as_json:
-        print(json.dumps({"proofs": [asdict(r) for r in proven], "controls": [asdict(r) for r in refuted]}))
+        print(json.dumps({name: [asdict(r) for r in rows] for name, rows in found.items()}))
     else:
-        print("\n\n".join(tables[name] for name, rows in (("proofs", proven), ("controls", refuted)) if rows))
-    failed = [r for r in results if not r.as_expected]
+        print("\n\n".join(tables.values()))
+    failed = [f"{r.block} {r.value}{', ' if r.subject else ''}{r.subject}: {r.result}" for r in results if not r.as_expected]
+    failed += [f"{r.name}: {', '.join(r.failed)}" for r in induced if r.failed]
     if failed:
-        raise ProofError("; ".join(f"{r.block} {r.value}{', ' if r.subject else ''}{r.subject}: {r.result}" for r in failed))
+        raise ProofError("; ".join(failed))
     if write:
         for name, table in tables.items():
             replace_section(PROOFS, name, table)

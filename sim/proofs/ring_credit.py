@@ -1,5 +1,4 @@
-"""Formal proofs of the ring's flow control. They concern the link FIFO, and the number of vectors that a ring unit may send ahead
-of the vectors that it receives.
+"""Formal proofs of the ring's flow control: the number of vectors that a unit may send ahead of the vectors that it receives.
 
 Each claim is SMT-LIB text that is satisfiable only if the claim is false. The proofs are by induction over cycles of the RTL's
 netlist, with arbitrary inputs: an invariant holds after a reset, and each cycle preserves it. The invariant therefore holds in
@@ -9,7 +8,6 @@ all later cycles. A run is the time in which the core executes a program.
 import itertools
 import re
 
-from amaranth_tpu.hw.ring.link_fifo import LinkFifo
 from amaranth_tpu.hw.ring.ring_sequencer import ring_task
 from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.isa import RingMode
@@ -18,13 +16,10 @@ from amaranth_tpu.hw.spec.operations import ring_layout
 from .smt import MEMORIES, Circuit
 from .smt_terms import WIDTH, Claim, State, both, count, implies, number, total
 
-__all__ = ["Claim", "unit_circuit", "unit_claims", "fifo_circuit", "fifo_claims"]
+__all__ = ["Claim", "unit_circuit", "unit_claims"]
 
 #: Number of rows in the memory of the ring unit's task queue. One more task is in the queue's output register.
 _ROWS = RingUnit.prefetch - 1
-
-
-# --- Ring unit ----------------------------------------------------------------------------------------------------
 
 _IDLE, _PLACE, _START, _WORK = 0, 2, 3, 4
 
@@ -243,61 +238,3 @@ def unit_claims(circuit, config, *, too_low=0):
         "with grants and without waits for links, it moves or ends within latency + 5 cycles": _goes_on(circuit, config),
     }
     return [Claim(text, _unit_script(circuit, config, *parts)) for text, parts in claims.items()]
-
-
-# --- Link FIFO ----------------------------------------------------------------------------------------------------
-
-
-def fifo_circuit(depth):
-    """Returns the netlist of a link FIFO with `depth` entries, as a :class:`.Circuit`."""
-    return Circuit(LinkFifo(width=1, depth=depth), MEMORIES)
-
-
-def fifo_claims(circuit, depth):
-    """Returns the claims about a link FIFO, for arbitrary inputs and stalls."""
-    states = [State(circuit, cycle) for cycle in range(3)]
-    width = depth.bit_length()
-    sort = f"(_ BitVec {WIDTH})"
-
-    def invariant(state):
-        level = state.number("level", width)
-        read, write = (state.whole(f"{port}__addr", width - 1) for port in ("read", "write"))
-        between = f"((_ zero_extend {WIDTH - width + 1}) (bvsub {write} {read}))"
-        held = f"(ite (and {state.flag('held')} (= {write} {read})) {number(depth)} {between})"
-        places = total(held, *(count(state.flag(name)) for name in ("fetched", "spared", "o__valid", "left")))
-        return both(
-            f"(= (bvadd count.{state.cycle} {count(state.flag('left'))}) {level})",
-            f"(= {level} {places})",
-            f"(bvule {level} {number(depth)})",
-            implies(f"(not {state.flag('held')})", f"(= {write} {read})"),
-            implies(state.flag("i__ready"), f"(bvult {level} {number(depth)})"),
-        )
-
-    now, then, later = states
-    arrives = both("(= run.i__valid.0 #b1)", now.flag("i__ready"))
-    leaves = both("(= run.o__ready.0 #b1)", now.flag("o__valid"))
-    moved = f"(bvsub (bvadd count.0 {count(arrives)}) {count(leaves)})"
-    follows = f"(ite (or (= run.flush.0 #b1) (= run.rst.0 #b1)) {number(0)} {moved})"
-    quiet = [f"(= run.{port}.{cycle} #b0)" for port in ("rst", "flush") for cycle in range(2)]
-    claims = {
-        "after a reset the invariant holds, and it is empty": (["(= run.rst.0 #b1)"], invariant(then)),
-        "every cycle keeps it: taken - given = held <= depth": ([invariant(now)], invariant(then)),
-        "READY is 1 exactly if there is a free entry, not counting one freed in the same cycle": (
-            [invariant(now), "(= run.rst.0 #b0)"],
-            f"(= {then.flag('i__ready')} (distinct {then.number('level', width)} {number(depth)}))",
-        ),
-        "a held vector is offered within two cycles": (
-            [invariant(now), f"(distinct count.0 {number(0)})", *quiet],
-            f"(or {' '.join(state.flag('o__valid') for state in (now, then, later))})",
-        ),
-    }
-    head = [
-        circuit.script,
-        circuit.unroll("run", 2),
-        f"(declare-const count.0 {sort})",
-        f"(define-fun count.1 () {sort} {follows})",
-    ]
-    return [
-        Claim(text, "\n".join([*head, *(f"(assert {term})" for term in assumptions), f"(assert (not {refuted}))"]))
-        for text, (assumptions, refuted) in claims.items()
-    ]

@@ -3,9 +3,8 @@
 
 import pytest
 
-from amaranth_tpu.hw.ring import link_fifo, ring_unit
-from amaranth_tpu.sim.proofs import ring_credit
-from amaranth_tpu.sim.proofs.ring_credit import fifo_circuit, fifo_claims, unit_circuit, unit_claims
+from amaranth_tpu.hw.ring import ring_unit
+from amaranth_tpu.sim.proofs.ring_credit import unit_circuit, unit_claims
 from amaranth_tpu.sim.proofs.smt import solve
 from amaranth_tpu.sim.rtl.ring_buckets import ring_core
 from suites import slow
@@ -60,24 +59,3 @@ def test_wrong_unit(monkeypatch, wrong):
     monkeypatch.setattr(ring_unit, "RingSequencer", wrong)
     config = ring_core(ring_depth=4)
     assert refuted(unit_claims(unit_circuit(config), config)) == ["a cycle of a run keeps it"]
-
-
-@pytest.mark.parametrize("depth", [4, *(pytest.param(depth, marks=pytest.mark.slow) for depth in (2, 8, 64))])
-def test_fifo(depth):
-    assert refuted(fifo_claims(fifo_circuit(depth), depth)) == []
-
-
-class ReadyWithoutPlace(link_fifo.LinkFifo):
-    """A faulty FIFO that sets READY after each received vector, even if it is full."""
-
-    def elaborate(self, platform):
-        m = super().elaborate(platform)
-        with m.If(self.i.valid):
-            m.d.sync += self.i.ready.eq(1)
-        return m
-
-
-def test_ready_without_place(monkeypatch):
-    monkeypatch.setattr(ring_credit, "LinkFifo", ReadyWithoutPlace)
-    found = refuted(fifo_claims(fifo_circuit(4), 4))
-    assert "every cycle keeps it: taken - given = held <= depth" in found

@@ -1,0 +1,83 @@
+# amaranth: UnusedElaboratable=no
+"""Tests that the inductive proofs of the blocks hold, and that each fails on blocks with a planted error."""
+
+import pytest
+
+from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, weight_credits
+from amaranth_tpu.hw.control import control_registers, operation_queue, run_control
+from amaranth_tpu.hw.lib import short_fifo, skid_buffer
+from amaranth_tpu.hw.ring import link_fifo, ring_guard
+from amaranth_tpu.hw.softmax import group_fifo
+from amaranth_tpu.sim.proofs.inductions import INDUCTIONS
+from mutants import plant
+
+#: Name of a proof, module, right and wrong text. The proof must fail.
+MUTANTS = [
+    ("short FIFO of 4", short_fifo, "newest.eq(newest + 1)", "newest.eq(newest + 2)"),
+    ("short FIFO of 4", short_fifo, "self.w_rdy.eq(~held[-1])", "self.w_rdy.eq(~held[-2])"),
+    ("short FIFO of 4", short_fifo, "held.eq(held >> 1)", "held.eq(0)"),
+    ("operation queue of 4", operation_queue, "Mux(held[i], slots[i], self.w_slot)", "self.w_slot"),
+    ("operation queue of 4", operation_queue, "Mux(held[i + 1], slots[i + 1], self.w_slot)", "slots[i + 1]"),
+    ("skid buffer of 2", skid_buffer, "waiting.eq(waiting | self.i.valid)", "waiting.eq(self.i.valid)"),
+    ("skid buffer of 2", skid_buffer, "with m.If(~waiting):", "with m.If(self.i.valid):"),
+    ("link FIFO of 4", link_fifo, "fetches.eq(held & ~(fetched & spared))", "fetches.eq(held)"),
+    ("link FIFO of 4", link_fifo, "level_next != self.depth", "level != self.depth"),
+    ("link FIFO of 4", link_fifo, "spared.eq(~free & (spared | comes))", "spared.eq(~free & comes)"),
+    ("group FIFO of 4", group_fifo, "stored.eq(_moved(stored, self.write, self.read))", "stored.eq(stored + self.write)"),
+    ("group FIFO of 4", group_fifo, "with m.If(self.advance):", "with m.If(1):"),
+    ("group FIFO of 4", group_fifo, "taken != self.depth", "taken != self.depth - 1"),
+    ("weight credits, 4 tiles of 16 beats", weight_credits, "room >= 3 * MAX_BURST", "room >= 2 * MAX_BURST"),
+    ("weight credits, 4 tiles of 16 beats", weight_credits, "& (taken == 0) &", "&"),
+    ("AXI read manager, 4 bursts", axi_reader, "with m.If(bus.arready):", "with m.If(1):"),
+    ("AXI read manager, 4 bursts", axi_reader, "(~bus.arvalid | bus.arready) & room & ~draining", "room & ~draining"),
+    ("AXI read manager, 4 bursts", axi_reader, "owners.level == self.outstanding - 1", "owners.level == self.outstanding"),
+    ("AXI read manager, 4 bursts", axi_reader, "& (bus.rid == self.own.id) & self.own.settled", "& self.own.settled"),
+    ("AXI read manager, 4 bursts", axi_reader, "& ~draining & ~control.flush", "& ~control.flush"),
+    ("AXI read manager, 4 bursts", axi_reader, "present > most - MAX_BURST + 1, present", "present > most + 1, present"),
+    ("AXI read manager, 4 bursts", axi_reader, "last.eq(answer & bus.rlast)", "last.eq(answer)"),
+    ("AXI write manager, 4 bursts", axi_writer, "with m.If(~bus.wvalid | bus.wready):", "with m.If(1):"),
+    ("AXI write manager, 4 bursts", axi_writer, "last.eq(left == 1)", "last.eq(left <= 2)"),
+    ("AXI write manager, 4 bursts", axi_writer, "(~draining).replicate", "(~control.flush).replicate"),
+    ("AXI write manager, 4 bursts", axi_writer, "~active & (~bus.awvalid | bus.awready) & ~full", "~active & ~full"),
+    ("AXI write manager, 4 bursts", axi_writer, "pending == self.outstanding)", "pending == self.outstanding + 1)"),
+    ("AXI write manager, 4 bursts", axi_writer, "control.quiet & self.own.settled", "self.own.settled"),
+    ("burst splitter, blocks of 16", burst_splitter, "end + 1", "end"),
+    ("burst splitter, blocks of 16", burst_splitter, "last.eq(behind == 1)", "last.eq(behind == 2)"),
+    ("AXI4-Lite subordinate", control_registers, "with m.If(bus.bready):", "with m.If(1):"),
+    ("AXI4-Lite subordinate", control_registers, "& ~write & ~bus.bvalid", "& ~write"),
+    ("AXI4-Lite subordinate", control_registers, "~read & ~bus.rvalid", "~bus.rvalid"),
+    ("AXI4-Lite subordinate", control_registers, 'chosen("control") & bus.wstrb[0]', 'chosen("control")'),
+    ("run control", run_control, "registers.quiet & ~ran, State.RUN", "~ran, State.RUN"),
+    ("run control", run_control, "with m.If(registers.start & ~registers.faulted):", "with m.If(registers.start):"),
+    ("run control", run_control, "with m.If(self.running & self.fault.valid):", "with m.If(self.fault.valid & 0):"),
+    ("run control", run_control, "silent >= registers.timeout", "silent > registers.timeout"),
+    ("ring guard", ring_guard, '"refused": Out(1, init=1)', '"refused": Out(1)'),
+    ("ring guard", ring_guard, "abandoned = run.faulted | ", "abandoned = "),
+    ("ring guard", ring_guard, "is_valid & ~position.flush & ", "is_valid & "),
+]
+
+
+#: Larger sizes, and the proof that takes seconds.
+SLOW = {"AXI read manager, 32 bursts", "link FIFO of 8", "short FIFO of 8", "group FIFO of 8", "burst splitter, blocks of 2"}
+CASES = [pytest.param(one, marks=[pytest.mark.slow] if one.name in SLOW else [], id=one.name) for one in INDUCTIONS]
+
+
+@pytest.mark.parametrize("proof", CASES)
+def test_block_is_proven(proof):
+    assert proof.run().failed == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, module, right, wrong", MUTANTS)
+def test_planted_error_is_refuted(monkeypatch, name, module, right, wrong):
+    plant(monkeypatch, module, right, wrong)
+    (proof,) = (proof for proof in INDUCTIONS if proof.name == name)
+    assert proof.run().failed
+
+
+def test_every_proof_has_two_mutants():
+    """The proofs of one block at several sizes share its mutants."""
+    kinds = {type(proof) for proof in INDUCTIONS}
+    kind = {proof.name: type(proof) for proof in INDUCTIONS}
+    few = [one.__name__ for one in kinds if sum(kind[name] is one for name, *_ in MUTANTS) < 2]
+    assert not few
