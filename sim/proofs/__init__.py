@@ -1,1 +1,1 @@
-"""Formal proofs of the arithmetic, the activation lanes and the ring's flow control."""
+"""Formal proofs: arithmetic, activation lanes, the ring's flow control; by induction, queues, buses and control."""
