@@ -150,6 +150,8 @@ class TrainOptions:
             help="Weight decay: L2 for sgd, decoupled (AdamW) for adam. Not applied to biases. Default: 0; 0.01 for adamw.",
         ),
     ] = None
+    clip_value: _hyper("clip_value") = None
+    clip_norm: _hyper("clip_norm") = None
     schedule: _hyper("schedule") = DEFAULT
     dropout: _hyper("dropout") = 0.0
     early_stopping: Annotated[

@@ -11,9 +11,9 @@ from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
 from .operands import of_all_copies, source_term, start_term, weights_term
 from .results import add_sums_gradient, factor_term
-from .rings import add_shared_update
+from .rings import add_sum_of_cores
 from .stages import add_like, identity, is_plain
-from .updates import add_update
+from .updates import add_norm_factor, add_update
 
 __all__ = ["make_step"]
 
@@ -35,6 +35,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     loss : sim.ir.losses.Loss
     sharded : bool
         True: each core of a ring updates its share of the weights. False: every core updates all weights. The bits are equal.
+        Gradients with `clip_norm` are not shared, as each core needs the norm of all.
 
     Returns
     -------
@@ -53,13 +54,17 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
         reverse.stage(number)
     for name in inputs:
         step.gradients[name] = reverse.add_gradient(name)
+    updated, has_norm = {}, optimizer.clip_norm is not None
     for name in network.parameters:
-        gradient = reverse.add_gradient(name)
+        master, gradient = name, reverse.add_gradient(name)
         if cores > 1:
-            step.gradients[name] = add_shared_update(step, optimizer, name, gradient, cores, sharded)
-        else:
-            step.gradients[name] = gradient
-            add_update(step, optimizer, name, name, gradient)
+            master, gradient = add_sum_of_cores(step, name, gradient, cores, sharded and not has_norm)
+        updated[name], step.gradients[name] = master, gradient
+        if not has_norm:
+            add_update(step, optimizer, name, master, gradient)
+    factor = add_norm_factor(step, [step.gradients[name] for name in updated]) if has_norm else None
+    for name, master in updated.items() if has_norm else ():
+        add_update(step, optimizer, name, master, step.gradients[name], factor)
     return step
 
 

@@ -1,11 +1,10 @@
-"""Updates on a ring of cores: sums of gradients over the cores, and updates of shares or of whole parameters."""
+"""Sums of gradients over the cores of a ring, for updates of shares or of whole parameters."""
 
 from dataclasses import replace
 
 from ..ir.stage import Stage
-from .updates import add_update
 
-__all__ = ["add_shared_update", "segment_outputs"]
+__all__ = ["add_sum_of_cores", "segment_outputs"]
 
 
 def segment_outputs(outputs, cores):
@@ -23,9 +22,9 @@ def _kind(step, name):
     return divided, any(term.groups > 1 for term, _ in terms)
 
 
-def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
-    """Adds the update of a parameter on a ring. `gradient` is the gradient of the samples of one core. Returns the name of the
-    gradient of all samples.
+def add_sum_of_cores(step, name, gradient, cores, sharded=True):
+    """Adds the gradient of a parameter on a ring. `gradient` is the gradient of the samples of one core. Returns the names of the
+    tensor that each core updates, and of its gradient for all samples.
 
     Biases and gains, one factor per channel, are small: all cores update all of them. The outputs of weights are divided among
     the cores. Each core keeps the master and the slots of its own share. At the start of a step, all cores gather the upper
@@ -37,15 +36,12 @@ def add_shared_update(step, optimizer, name, gradient, cores, sharded=True):
     if grouped or not (divided and sharded):
         ring = "all_reduce_segments" if divided else "all_reduce"
         stage = Stage(f"{gradient}, sum of cores", (), size, gradient, ring=ring)
-        total = step.add_stage(stage, channels, samples=False, wide=True)
-        add_update(step, optimizer, name, name, total)
-        return total
+        return name, step.add_stage(stage, channels, samples=False, wide=True)
     share = segment_outputs(channels, cores)
     stage = Stage(f"{gradient}, sum of cores", (), size, gradient, ring="reduce_scatter")
     total = step.add_stage(stage, share, samples=False, wide=True)
     own = step.add_tensor(f"{name}, own", (*size, share), samples=False, wide=True)
     step.tensors[name] = replace(tensor, wide=False)
-    add_update(step, optimizer, name, own, total)
     gathers = sum(stage.ring == "all_gather" for stage in step.stages)
     step.stages.insert(gathers, Stage(name, (), size, own, ring="all_gather"))
-    return total
+    return own, total

@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from ..functions.functions import Function
 from ..ir.inverse_root import InverseRoot
 from ..ir.optimizers import Sgd
-from .stages import add_like, scaled
+from ..ir.stage import Stage, Term
+from .stages import add_like, filled, identity, row_sum, scaled
 
-__all__ = ["add_update"]
+__all__ = ["add_norm_factor", "add_update"]
 
 
-def add_update(step, optimizer, name, master, gradient):
+def add_update(step, optimizer, name, master, gradient, factor=None):
     """Adds the update of a parameter.
 
     Parameters
@@ -22,15 +24,43 @@ def add_update(step, optimizer, name, master, gradient):
         Tensor that is updated: the whole parameter, or the share of one core.
     gradient : str
         Wide tensor of the master's shape, the sum over the batch.
+    factor : str or None
+        Tensor of one number, which multiplies the gradient.
     """
     tensor = step.tensors[master]
     step.masters[name], step.slots[name] = master, {}
     for slot, kind in optimizer.slots.items():
         kept = step.add_tensor(f"{master}, {slot}", tensor.shape, samples=False, wide=kind == np.float32)
         step.slots[name][slot] = kept
+    if optimizer.clip_value is not None:
+        terms = (_scaled(step, _rounded(step, gradient), "clip"),)
+        clipped = add_like(step, master, f"{gradient}, clipped", terms, function=Function("clip", (-1, 1)))
+        gradient = add_like(step, master, f"{clipped}, sums", (identity(step, clipped),), wide=True)
+    elif factor is not None:
+        terms = (scaled(step, _rounded(step, gradient), factor),)
+        gradient = add_like(step, master, f"{gradient}, clipped", terms, wide=True)
     decays = step.parameters[name].decays and optimizer.weight_decay
     decay = [_scaled(step, master, "decay")] if decays else []
     (_add_sgd if isinstance(optimizer, Sgd) else _add_adam)(step, name, master, gradient, decay)
+
+
+def add_norm_factor(step, gradients):
+    """Adds the number that multiplies all gradients to clip their norm. Returns its name."""
+    norm = None
+    for gradient in gradients:
+        square = add_like(step, gradient, f"{gradient}, square", (), start=gradient, times=_rounded(step, gradient))
+        channels = step.tensors[gradient].channels
+        parts = step.add_stage(Stage(f"clip_norm, squares of {gradient}", (row_sum(step, square),)), channels, samples=False)
+        total = Stage("square of clip_norm", (Term(parts, filled(step, 1, channels, 1)),), start=norm)
+        norm = step.add_stage(total, 1, samples=False, wide=True)
+    root = add_like(step, norm, "root of clip_norm", (_scaled(step, norm, "norm"),), function=Function("inverse_root"))
+    return add_like(step, root, "factor of clip_norm", (), start=root, function=Function("clip", (0, 1)))
+
+
+def _rounded(step, gradient):
+    """Returns the name of a gradient in bfloat16."""
+    name = f"{gradient}, rounded"
+    return name if name in step.tensors else add_like(step, gradient, name, (), start=gradient)
 
 
 def _scaled(step, source, factor):

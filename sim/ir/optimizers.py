@@ -43,7 +43,7 @@ p) uses M' = bf16(A). A lower-case factor is the diagonal of a tile::
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -75,7 +75,57 @@ def _check_decay(value):
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Optimizer:
+    """An optimizer, whose gradients may be clipped.
+
+    Gradients that are clipped by value have units of the largest value, so the factors of an update are the factors of a batch of
+    `clip * batch` samples::
+
+        C = clip(clip * bf16(G))                  from -1 to 1, by a table; clip = 1 / (clip_value * batch)
+
+    Gradients that are clipped by their norm have one factor, which is 1 if the norm is at most `clip_norm`::
+
+        N = sum of bf16(bf16(G) bf16(G))          over all gradients, rounded to bfloat16 for each output
+        f = min(1, 1 / sqrt(norm * N))            by two tables; norm = 1 / (clip_norm * batch)^2
+        C = f * bf16(G)
+
+    The update then reads the sums C in place of G.
+
+    Raises
+    ------
+    ValueError
+        If a limit is not above 0, or if both are given.
+    """
+
+    #: Largest absolute value of each number of a mean gradient. Larger numbers are clipped. None: no limit.
+    clip_value: float | None = field(default=None, kw_only=True)
+    #: Largest norm of all mean gradients together. Gradients with a larger norm are scaled to this norm. None: no limit.
+    clip_norm: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        for name in ("clip_value", "clip_norm"):
+            limit = getattr(self, name)
+            if limit is not None and not 0 < limit < math.inf:
+                raise ValueError(f"{name} must be above 0 and finite, not {limit:g}")
+        if None not in (self.clip_value, self.clip_norm):
+            raise ValueError("clip_value and clip_norm exclude each other; give one")
+
+    def factors(self, rate, batch, step):
+        """Returns the factors of update number `step`, counted from 1: {name: bfloat16}. `rate` is the learning rate for the mean
+        gradient, and `batch` the divisor of the sums of gradients."""
+        if self.clip_value is not None:
+            clip = _rounded(1 / (self.clip_value * batch))
+            return {"clip": clip} | self.own_factors(rate, float(clip) * batch, step)
+        norm = {} if self.clip_norm is None else {"norm": _rounded((self.clip_norm * batch) ** -2)}
+        return norm | self.own_factors(rate, batch, step)
+
+    def own_factors(self, rate, batch, step):
+        """Returns the factors of :meth:`factors` that do not belong to clipping."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Sgd(Optimizer):
     """Stochastic gradient descent with momentum V, in bfloat16, and momentum factor mu. Primes mark values after the update::
 
         V' = bf16(G + mu V)                       with weight decay: bf16((G + mu V) + decay * upper half of W)
@@ -103,10 +153,11 @@ class Sgd:
     slots: ClassVar = {"momentum": bfloat16}
 
     def __post_init__(self):
+        super().__post_init__()
         _check_factor("momentum", self.momentum)
         _check_decay(self.weight_decay)
 
-    def factors(self, rate, batch, step):
+    def own_factors(self, rate, batch, step):
         """Returns the factors of an update, {name: bfloat16}. `step` is the number of the update, counted from 1; SGD ignores it.
 
         `momentum` multiplies V. `decay` multiplies the upper half of W in V'; if it is 0, this pass is omitted. `rate` multiplies
@@ -120,7 +171,7 @@ class Sgd:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Optimizer):
     """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019). An update changes W by rate * m / sqrt(v)
     and by rate * weight_decay * W, where m and v are the first and second moment of the gradient.
 
@@ -143,11 +194,12 @@ class Adam:
     is_corrected: ClassVar = True  # the moments of the first steps are divided by their shares so far
 
     def __post_init__(self):
+        super().__post_init__()
         _check_factor("Adam's share of the first moment", self.first)
         _check_share("Adam's share of the second moment", self.second)
         _check_decay(self.weight_decay)
 
-    def factors(self, rate, batch, step):
+    def own_factors(self, rate, batch, step):
         """Returns the factors of update number `step`, counted from 1: {name: bfloat16} for `first`, `moved`, `square`, `beyond`,
         `rate` and `decay` in the instructions of the class."""
         first, moved = _rounded(self.first), _rounded(1 - self.second)

@@ -10,7 +10,7 @@ from .callbacks import EarlyStopping, TensorBoard
 __all__ = ["EpochCallbacks", "compiled_metrics", "is_accuracy", "loss_name", "metric_name", "with_keras_objects"]
 
 #: Settings of Keras' optimizers that the core lacks.
-_LACKING = ("clipnorm", "global_clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
+_LACKING = ("use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
 _LOSSES = {
     "SparseCategoricalCrossentropy": "sparse_categorical_crossentropy",
     "CategoricalCrossentropy": "categorical_crossentropy",
@@ -86,6 +86,8 @@ def _with_optimizer(given):
     for name in _LACKING:
         if settings.get(name):
             _refuse("optimizer", one, f"has {name}, which the core lacks", f"leave {name} out")
+    if settings.get("clipnorm"):
+        _refuse("optimizer", one, "has clipnorm, one norm for each weight", "give global_clipnorm, the norm of all, or clipvalue")
     kind, decay = type(one).__name__, settings.get("weight_decay") or 0.0
     if kind in ("Adam", "AdamW"):
         made = Adam(settings["beta_1"], settings["beta_2"], decay)
@@ -101,6 +103,7 @@ def _with_optimizer(given):
     if isinstance(rate, dict):
         rate, schedule = _schedule(one._learning_rate, rate["class_name"], rate["config"])
     rate = given.learning_rate if given.learning_rate is not None else float(f"{rate:.6g}")  # Keras keeps it in binary32
+    made = replace(made, clip_value=settings.get("clipvalue"), clip_norm=settings.get("global_clipnorm"))
     return replace(given, optimizer=made, learning_rate=rate, schedule=schedule)
 
 

@@ -1,6 +1,6 @@
 """The start of a training run: the checks of a model and of hyperparameters, and the comparison of its steps with a core."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import ml_dtypes
 import numpy as np
@@ -60,10 +60,16 @@ def make_plan(graph, given, *, patience=None, keep_best=False):
     try:
         shards_of(given.batch_size, given.cores)
         share, rates = (0.0, given.dropout) if isinstance(given.dropout, tuple) else (given.dropout or 0.0, ())
-        named |= {"schedule": parse_schedule(given.schedule), "dropout": Dropout(share, given.seed, rates)}
+        limits = {name: named[name] for name in ("clip_value", "clip_norm") if named[name] is not None}
+        optimizer = replace(given.optimizer, **limits)
+        named |= {
+            "schedule": parse_schedule(given.schedule),
+            "dropout": Dropout(share, given.seed, rates),
+            "optimizer": optimizer,
+        }
     except ValueError as error:
         raise ArgumentError(str(error)) from None
-    _check_factors(given.optimizer, named["learning_rate"], given.batch_size)
+    _check_factors(optimizer, named["learning_rate"], given.batch_size)
     return Plan(**named | {"epochs": given.epochs or 1}, patience=patience, keep_best=keep_best)
 
 
@@ -73,13 +79,13 @@ def _check_factors(optimizer, rate, batch):
         raise ArgumentError(f"`learning_rate` must be a number above 0, not {rate:g}")
     with np.errstate(over="ignore"):
         factors = {name: float(factor) for name, factor in optimizer.factors(rate, batch, 1).items()}
-    asked = {"rate": rate, "decay": optimizer.weight_decay}
-    vanish = any(number and abs(factors[name]) < _LEAST for name, number in asked.items())
+    asked = {"learning_rate": rate, "weight_decay": optimizer.weight_decay}
+    asked |= {"clip_value": optimizer.clip_value, "clip_norm": optimizer.clip_norm}
+    pairs = zip(("rate", "decay", "clip", "norm"), asked.values())
+    vanish = any(number and abs(factors[name]) < _LEAST for name, number in pairs)
     if vanish or not all(map(np.isfinite, factors.values())):
-        raise ArgumentError(
-            f"`learning_rate` {rate:g} or `weight_decay` {optimizer.weight_decay:g} becomes 0 or infinite in bfloat16 with "
-            f"`batch_size` {batch}; give another value"
-        )
+        given = " or ".join(f"`{name}` {number:g}" for name, number in asked.items() if number is not None)
+        raise ArgumentError(f"{given} becomes 0 or infinite in bfloat16 with `batch_size` {batch}; give another value")
 
 
 def step_program(training, config):

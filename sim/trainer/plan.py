@@ -64,6 +64,20 @@ class Hyperparameters:
         type=float,
         more=" For gpt: 0.004, or 0.3 for SGD.",
     )
+    clip_value: float | None = argument(
+        None,
+        "float or None",
+        "Largest absolute value of a number of the mean gradient; larger ones are clipped, as by torch.nn.utils.clip_grad_value_ "
+        "and Keras' `clipvalue`.",
+        type=float,
+    )
+    clip_norm: float | None = argument(
+        None,
+        "float or None",
+        "Largest norm of all mean gradients together; larger gradients are scaled, as by torch.nn.utils.clip_grad_norm_ and "
+        "Keras' `global_clipnorm`. The golden model keeps all gradients until the norm is known. No core computes such steps.",
+        type=float,
+    )
     schedule: object = argument(
         "constant",
         "str or function",

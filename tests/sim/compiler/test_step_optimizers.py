@@ -30,6 +30,11 @@ def test_decay_of_convolutions(rng):
     check(convolutions(rng, (5, 9), 12, 3, 7), rng, Sgd(0.5, 0.1), steps=1)
 
 
+@pytest.mark.parametrize("optimizer", [Sgd(0.5, clip_value=0.01), Adam(clip_value=0.01)], ids=["sgd", "adam"])
+def test_clipped_values(rng, optimizer):
+    check(chain(rng, (9, 7, 5)), rng, optimizer)
+
+
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])
 def test_dropout(rng, optimizer):
     check(chain(rng, (9, 7, 6, 5)), rng, optimizer, batch=11, dropout=Dropout(0.5, 3))

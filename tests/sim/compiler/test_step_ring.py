@@ -27,7 +27,9 @@ def test_segments_without_outputs(rng, cores):
 
 
 @pytest.mark.parametrize("cores", [2, 3])
-@pytest.mark.parametrize("optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01)], ids=["sgd", "decay", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", [Sgd(0.5), Sgd(0.9, 0.01), Adam(weight_decay=0.01, clip_value=0.01)], ids=["sgd", "decay", "adam"]
+)
 def test_sharded_and_unsharded_updates(rng, cores, optimizer):
     """Steps with sharded weights (reduce-scatter, all-gather) and without shards (all-reduce) match the golden model bit for bit.
     Outputs are not a multiple of the cores, and segments exceed `ring_depth`."""

@@ -7,7 +7,7 @@ import pytest
 
 from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
-from amaranth_tpu.sim.autodiff.updates import add_update
+from amaranth_tpu.sim.autodiff.updates import add_norm_factor, add_update
 from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
@@ -57,6 +57,63 @@ def test_sgd_decay_by_hand():
     assert slots["momentum"][0] == 3 and after[0] == 0.25 + 2**-12
     after, slots = _several(Sgd(0.0, 0.5), gradient, [0.5], 2, master, decays=False)
     assert slots["momentum"][0] == 2 and after[0] == 0.5 + 2**-12
+
+
+def test_clipped_value_by_hand():
+    """A limit of 1/2 at batch 2 clips sums of gradients to -1 and 1. With momentum 1/2 and rate 1/4, W = 1 - 1/8, then 1 - 1/8 +
+    1/16 from V = -1/2, then W increases by 1/32 from V = -1/4."""
+    gradients = [np.array([value], np.float32) for value in (4, -1, 0)]
+    master, slots = _several(Sgd(0.5, clip_value=0.5), gradients, [0.25] * 3, 2, np.array([1], np.float32))
+    assert master[0] == 1 - 1 / 8 + 1 / 16 + 1 / 32 and slots["momentum"][0] == -0.25
+
+
+@pytest.mark.parametrize("limits", [{"clip_value": 2.0}, {"clip_norm": 2.0}], ids=["value", "norm"])
+def test_limits_above_all_gradients(rng, limits):
+    """A limit that no gradient reaches changes an update by the rounding of its factors alone."""
+    shape, states = (1, 3, 5), []
+    gradient, master = rng.normal(0, 0.1, (1, *shape)).astype(np.float32), rng.normal(size=(1, *shape)).astype(np.float32)
+    for optimizer in (Sgd(), Sgd(**limits), Adam(), Adam(**limits)):
+        _, tensors, after = _one_step(optimizer, {"w": (master, gradient)}, 4)
+        states.append(tensors[after["w"]] - master)
+    for one, other in (states[:2], states[2:]):
+        np.testing.assert_allclose(other, one, rtol=0.02, atol=1e-5)
+
+
+def _one_step(optimizer, parameters, batch, rate=1.0):
+    """Runs an update of {name: (master, gradient)}. Returns the step, its tensors, and {parameter: result}."""
+    step, gradients, values = Graph(), {}, {}
+    for name, (master, gradient) in parameters.items():
+        step.add_parameter(name, master[0])
+        gradients[name] = step.add_tensor(f"gradient of {name}", gradient.shape[1:], samples=False, wide=True)
+        values |= {name: master, gradients[name]: gradient}
+    factor = add_norm_factor(step, list(gradients.values())) if optimizer.clip_norm else None
+    for name, gradient in gradients.items():
+        add_update(step, optimizer, name, name, gradient, factor)
+        slots = step.slots[name].items()
+        values |= {tensor: np.zeros((1, *step.tensors[name].shape), optimizer.slots[slot]) for slot, tensor in slots}
+    factors = optimizer.factors(rate, batch, 1)
+    values |= {tensor: np.full((1, 1, 1, 1), factors[name], bfloat16) for name, tensor in step.factors.items()}
+    return step, run_step(step, values)[0], {name: step.state[name] for name in parameters}
+
+
+@pytest.mark.parametrize("scale", [1e-12, 0.1, 1.0, 1e9])
+def test_clipped_norm_is_near_binary64(rng, scale):
+    """The gradients of all parameters together get the norm 1, in every direction as before, or stay as they are if their norm is
+    less. Norms from 1e-12 to 1e9 are within 1.5 %."""
+    shapes, batch = {"kernel": (1, 3, 4, 5), "bias": (1, 1, 1, 5), "vector": (1, 1, 7, 1)}, 8
+    gradients = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    norm = np.sqrt(sum(np.square(one.astype(float)).sum() for one in gradients.values()))
+    given = {name: (np.zeros_like(one), (one / norm * batch * scale).astype(np.float32)) for name, one in gradients.items()}
+    _, tensors, after = _one_step(Sgd(0.0, clip_norm=1.0), given, batch)
+    for name, one in gradients.items():
+        want = -one / norm * min(1, scale)
+        np.testing.assert_allclose(tensors[after[name]], want, rtol=0.015, atol=1e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("limits", [{"clip_value": 0.0}, {"clip_norm": np.inf}, {"clip_value": 1.0, "clip_norm": 1.0}])
+def test_limits_are_checked(limits):
+    with pytest.raises(ValueError, match="clip_(value|norm) (must be above 0|and clip_norm exclude)"):
+        Sgd(**limits)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])

@@ -109,7 +109,12 @@ def test_an_error_restores_the_weights(keras, data):
     [
         (lambda keras: keras.optimizers.SGD(0.02, momentum=0.5), tpu.Sgd(0.5), "constant"),
         (lambda keras: keras.optimizers.AdamW(0.02, weight_decay=0.01), tpu.Adam(weight_decay=0.01), "constant"),
-        (lambda keras: keras.optimizers.RMSprop(0.02, rho=0.8), tpu.RmsProp(second=0.8), "constant"),
+        (
+            lambda keras: keras.optimizers.RMSprop(0.02, rho=0.8, clipvalue=0.01),
+            tpu.RmsProp(second=0.8, clip_value=0.01),
+            "constant",
+        ),
+        (lambda keras: keras.optimizers.SGD(0.02, global_clipnorm=0.1), tpu.Sgd(0.0, clip_norm=0.1), "constant"),
         (
             lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.02, 10, 0.5), beta_1=0.8),
             tpu.Adam(first=0.8),
@@ -143,6 +148,9 @@ def test_losses_and_metrics(keras):
 REFUSALS = {
     "SGD of Keras has nesterov, which the core lacks; leave nesterov out": lambda keras: {
         "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+    },
+    "SGD of Keras has clipnorm, one norm for each weight; give global_clipnorm, the norm of all": lambda keras: {
+        "optimizer": keras.optimizers.SGD(0.1, clipnorm=1.0)
     },
     "Lion of Keras is not the core's; give Adam, AdamW, SGD, or RMSprop without momentum": lambda keras: {
         "optimizer": keras.optimizers.Lion()
