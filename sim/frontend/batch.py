@@ -7,6 +7,7 @@ size. Any use of the batch size as data, as an index or in a condition is refuse
 """
 
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import prod
 
 import numpy as np
@@ -36,7 +37,10 @@ _COMPARES = {
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min", "Where", *_COMPARES)
 
 
-_OF_EACH = ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Div", "MatMul", "Gather", "Squeeze", "Transpose", "Unsqueeze")
+_OF_EACH = (
+    *("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Div", "MatMul", "Gather", "Squeeze", "Transpose", "Unsqueeze"),
+    *("And", "Or", "Xor", "Not", "Where"),
+)
 _MOST = 1 << 16  # values that depend on the batch size: they are shapes
 _RECURRENT = ("GRU", "LSTM", "RNN")  # their constants with a batch axis are states
 
@@ -118,6 +122,8 @@ def fold_open_constants(step, folder, room):
         return [_settled(arguments[0].values.prod(keepdims=keep), arguments[0].powers.sum(keepdims=keep))]
     if operator in ("Add", "Sub", "Mul", "Div"):
         return [_arithmetic(step, *arguments)]
+    if operator in ("Max", "Min"):
+        return [reduce(partial(_extreme, step), arguments)]
     if operator in _COMPARES:
         return [_COMPARES[operator](_order(step, *arguments), 0)]
     raise _refused(step)
@@ -175,12 +181,27 @@ def _arithmetic(step, one, two):
 def _order(step, one, two):
     """Compares two constants entry by entry. Returns an array with -1, 0 or 1 where the entry of `one` is smaller, equal or
     larger for every batch size. Raises an error if an order depends on the batch size."""
-    a, p, b, q = _both(step, one, two)
-    one_larger = (p > q) & (a > 0) & (a > b) | (q > p) & (b < 0) & (b < a)
-    two_larger = (q > p) & (b > 0) & (b > a) | (p > q) & (a < 0) & (a < b)
-    if ((p != q) & ~one_larger & ~two_larger).any():
+    parts = a, p, b, q = _both(step, one, two)
+    larger, smaller = _above(np.greater, *parts), _above(np.greater, b, q, a, p)
+    if ((p != q) & ~larger & ~smaller).any():
         raise _refused(step, ", and so cannot be compared")
-    return np.where(p == q, np.sign(a - b), np.where(one_larger, 1, -1))
+    return larger.astype(np.int8) - smaller
+
+
+def _above(compare, a, p, b, q):
+    """Returns a mask of the entries for which `a` times the batch size to the power `p` is above `b` to the power `q`, for every
+    batch size. `compare` is np.greater or np.greater_equal."""
+    return compare(a, b) & ((p == q) | (p > q) & (a > 0) | (p < q) & (b < 0))
+
+
+def _extreme(step, one, two):
+    """Returns the larger, or for Min the smaller, of two constants entry by entry. The choice must hold for every batch size."""
+    parts = a, p, b, q = _both(step, one, two)
+    first, second = _above(np.greater_equal, *parts), _above(np.greater_equal, b, q, a, p)
+    if not (first | second).all():
+        raise _refused(step, ", and so cannot be compared")
+    chosen = first if step.operator == "Max" else ~first
+    return _settled(np.where(chosen, a, b), np.where(chosen, p, q))
 
 
 def _repeated(step, folded):

@@ -49,7 +49,8 @@ def _leading(step, one, two):
     if len(places) > 1 or any(len(size) > 1 for size in sizes):
         raise ModelError(f"{text}: the axes before the matrices do not fit")
     (batch,) = places
-    if batch is not None and sizes[batch] != {1}:
+    joined = batch is not None and {lead[batch] for lead in leads}
+    if joined and joined != {1} and (len(joined) > 1 or one.outer * two.outer > 1):  # heads may follow the samples on their axis
         raise ModelError(f"{text}: the batch must be an axis of its own")
     return tuple(size for (size,) in sizes), batch
 

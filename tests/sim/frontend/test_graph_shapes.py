@@ -123,6 +123,16 @@ CASES = {
     "a fixed batch as a number": (FIXED, [HALF, *COUNT, ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     "a batch of one as a number": (ONE, [HALF, ("Size", "x"), ("Cast", ".", {"to": FLOAT}), ("Div", "#0", ".")], None),
     # ---- shapes that keep the batch
+    "at least one sample": (
+        OPEN,
+        [HALF, *BATCH, ("Max", ".", [1]), ("Concat", ".", [9], {"axis": 0}), ("Reshape", "#0", ".")],
+        None,
+    ),
+    "at least two samples": (
+        OPEN,
+        [HALF, *BATCH, ("Max", ".", [2]), ("Concat", ".", [9], {"axis": 0}), ("Reshape", "#0", ".")],
+        ["Max3"],
+    ),
     "view": (OPEN, [HALF, *BATCH, ("Concat", ".", [-1], {"axis": 0}), ("Reshape", "#0", ".")], None),
     "twice the batch": (
         OPEN,

@@ -27,7 +27,7 @@ def inputs(b, **types):
 
 def compared(b, folder, feeds, place, outputs=None):
     """Compares all outputs with onnxruntime, and the bits of a backend with the golden model."""
-    model = tpu.load(b.save(folder, outputs=outputs))
+    model = tpu.load(b.save(folder, outputs=outputs), strict=True)
     right = model.run(feeds, on="onnxruntime").outputs
     run = model.run(feeds, on=place, core=CORE, batch=2)
     assert run.result.mismatched_bits == 0 and run.compare().error is None
@@ -164,3 +164,33 @@ def test_attention_of_a_batch_in_the_middle(rng, tmp_path):
     compared(b, tmp_path, {"x": rng.normal(size=(3, 5, DEPTH)).astype(np.float32)}, "model")
     b.node("Reshape", [b.node("Transpose", [b.last], perm=[1, 0, 2]), np.array([-1, DEPTH])])
     refused(b.save(tmp_path), "moves the batch")
+
+
+def test_attention_of_heads_after_samples_on_an_axis(rng, tmp_path):
+    """Keras' attention, as tf2onnx exports it: heads join the batch's axis, the larger of two batch sizes restores them, and the
+    causal mask has a row for each sample."""
+    b, heads, count = Builder(["n", 5, DEPTH], opset=17), 4, 5
+    inputs = [b.node("MatMul", ["x", weights(rng, DEPTH, DEPTH)]) for _ in range(3)]
+    inputs = [b.node("Reshape", [one, np.array([-1, count, heads, DEPTH // heads])]) for one in inputs]
+    orders = [0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]
+    rows, columns, values = (b.node("Transpose", [one], perm=order) for one, order in zip(inputs, orders))
+
+    def product(one, two):
+        sizes = [b.node("Gather", [b.node("Shape", [each]), np.array([0, 1])]) for each in (one, two)]
+        ends = [b.node("Gather", [b.node("Shape", [each]), np.array([axis])]) for each, axis in ((one, 2), (two, 3))]
+        joined = []
+        for each, size in zip((one, two), sizes):
+            last = b.node("Slice", [b.node("Shape", [each]), np.array([2]), np.array([4])])
+            joined.append(b.node("Reshape", [each, b.node("Concat", [b.node("ReduceProd", [size]), last], axis=0)]))
+        shape = b.node("Concat", [b.node("Max", sizes), *ends], axis=0)
+        return b.node("Reshape", [b.node("MatMul", joined), shape])
+
+    scores = product(rows, columns)
+    one = helper.make_tensor("one", TensorProto.BOOL, [1], [True])
+    seen = b.node("And", [b.node("ConstantOfShape", [b.node("Shape", [scores])], value=one), np.tri(count, dtype=bool)])
+    hidden = b.node("Mul", [b.node("Cast", [b.node("Not", [seen])], to=TensorProto.FLOAT), number(-3e38)])
+    kept = b.node("Mul", [scores, b.node("Cast", [seen], to=TensorProto.FLOAT)])
+    result = product(b.node("Softmax", [b.node("Add", [kept, hidden])]), values)
+    b.node("Reshape", [b.node("Transpose", [result], perm=[0, 2, 1, 3]), np.array([-1, count, DEPTH])])
+    b("MatMul", weights(rng, DEPTH, 3))
+    compared(b, tmp_path, {"x": rng.normal(size=(3, count, DEPTH)).astype(np.float32)}, "model")

@@ -364,3 +364,15 @@ def test_keras_recurrent_layers(keras, rng):
     for layer in (layers.LSTM(5), layers.Bidirectional(layers.LSTM(3))):
         done = model(layer).fit(x, y, check_steps=1, core=CORE, verbose=False)
         assert done.core["mismatched_bits"] == 0
+
+
+@pytest.mark.slow
+def test_keras_attention(keras, rng):
+    layers, (x, y) = keras.layers, samples(rng, 5, 8)
+    start = layers.Input((5, 8))
+    for options in ({}, {"use_causal_mask": True}):
+        hidden = layers.Add()([start, layers.MultiHeadAttention(num_heads=2, key_dim=4)(start, start, **options)])
+        net = keras.Model(start, layers.Dense(4)(layers.GlobalAveragePooling1D()(hidden)))
+        model = tpu.from_keras(net)
+        assert np.abs(model.predict(x) - net.predict(x, verbose=0)).max() < 0.05
+        assert model.fit(x, y, check_steps=1, core=CORE, verbose=False).core["mismatched_bits"] == 0
