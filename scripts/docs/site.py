@@ -41,6 +41,7 @@ NAMES = {
     "hw/examples/soc/README.md": "reference/example-soc.md",
     "hw/boards/README.md": "reference/boards.md",
     "hw/proofs.md": "reference/proofs.md",
+    "hw/coverage.md": "reference/coverage.md",
     "CONTRIBUTING.md": "reference/contributing.md",
     "scripts/docs/changelog.md": "reference/changelog.md",
 }

@@ -58,6 +58,7 @@ class Simulation:
     view: WaveView | None = None  # selection and order of signals in the trace of a core
     #: Prefer a fast build to a fast model, for simulations of less than about 100,000 cycles. For Verilator only.
     quick: bool = False
+    coverage: bool = False  # count lines, branches and toggles. For Verilator only.
 
     @classmethod
     def of_core(cls, verilog, config, *, simulator, memory_bytes=1 << 25, waves=False, view=None, quick=False, probes=()):
@@ -116,6 +117,7 @@ class Simulation:
             return []
         trace = [f"--trace-{self.trace_kind}"] if self.waves else []
         hierarchical = ["--hierarchical"] if self.alone else []
+        coverage = ["--coverage-line", "--coverage-toggle"] if self.coverage else []
         return [
             "--no-timing",
             "-Wno-fatal",
@@ -129,6 +131,7 @@ class Simulation:
             "20000",
             *trace,
             *hierarchical,
+            *coverage,
         ]
 
     @functools.cached_property
@@ -234,6 +237,7 @@ class Simulation:
             runner.tool, runner.make_arguments = find_verilator(), self._make_arguments
             # Without a library, compile it. Without public variables, leave out cocotb's program.
             runner.make_arguments += () if library and self.public else ("Vtop__ALL.a",) if library else _LIBRARY
+            runner.make_arguments += ("verilated_cov.o",) if self.coverage else ()
             for path in library.glob("verilated*.o") if library else ():
                 shutil.copyfile(path, place / path.name)
                 runner.make_arguments += ("-o", path.name)  # make then treats the file as up to date

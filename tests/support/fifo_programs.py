@@ -1,7 +1,8 @@
 """Programs on both sides of the rule on the weight FIFO and instructions in flight."""
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
-from core_programs import Case, initialisation
+from amaranth_tpu.sim.verification.programs import initialisation
+from core_programs import Case
 from core_runs import op
 
 __all__ = ["Edge", "limits"]

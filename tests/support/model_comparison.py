@@ -32,7 +32,8 @@ from amaranth_tpu.sim.golden.c_machine import CCore, CMachineRing
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.rtl.number_classes import numbers
-from core_programs import Case, Hazards
+from amaranth_tpu.sim.verification.programs import Hazards
+from core_programs import Case
 from core_runs import FULL, SIZES, SMALL, TINY, image_of, op
 from fifo_programs import Edge, limits
 from random_words import at_edge, edges, random_word

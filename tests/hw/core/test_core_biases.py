@@ -5,7 +5,8 @@ import pytest
 
 from amaranth_tpu.hw.spec.isa import Format, Half, Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
-from core_programs import Case, initialisation, revelation
+from amaranth_tpu.sim.verification.programs import initialisation, revelation
+from core_programs import Case
 from core_runs import FULL, MemoryBuilder, op, run, same
 from suites import slow
 

@@ -4,7 +4,8 @@ import pytest
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
-from core_programs import Case, Hazards, initialisation, revelation
+from amaranth_tpu.sim.verification.programs import Hazards, initialisation, revelation
+from core_programs import Case
 from core_runs import BAD, MEMORY, SMALL, MemoryBuilder, op, run, same
 from suites import slow
 

@@ -11,8 +11,9 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.c_machine import CMachine
 from amaranth_tpu.sim.golden.isa_check import MachineFault
 from amaranth_tpu.sim.golden.isa_model import Machine
+from amaranth_tpu.sim.verification.programs import initialisation
 from core_networks import network_runs
-from core_programs import Case, initialisation
+from core_programs import Case
 from core_runs import NARROW, TINY, MemoryBuilder, image_of, op, run
 from fifo_programs import Edge, limits
 from suites import slow

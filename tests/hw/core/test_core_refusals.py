@@ -7,7 +7,8 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode, encode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, FunctionCode, Half, Opcode, Region, records
 from amaranth_tpu.sim.golden.isa_model import Machine
-from core_programs import Case, Hazards, initialisation, least_fields
+from amaranth_tpu.sim.verification.programs import Hazards, initialisation
+from core_programs import Case, least_fields
 from core_runs import FULL, SMALL, TINY, MemoryBuilder, op, run, same
 from suites import slow
 

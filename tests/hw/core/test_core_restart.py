@@ -5,7 +5,8 @@ import pytest
 
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
-from core_programs import Case, Hazards
+from amaranth_tpu.sim.verification.programs import Hazards
+from core_programs import Case
 from core_runs import SMALL, MemoryBuilder, op, run
 from suites import slow
 

@@ -5,7 +5,8 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
-from core_programs import Case, check_hazards, initialisation
+from amaranth_tpu.sim.verification.programs import initialisation
+from core_programs import Case, check_hazards
 from core_runs import FULL, SIZES, TINY, MemoryBuilder, op, run
 
 #: The latency of a row through the array exceeds all other latencies in this core.

@@ -10,8 +10,9 @@ from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from amaranth_tpu.sim.verification.programs import Hazards, initialisation, revelation
 from core_networks import network_runs
-from core_programs import Case, Hazards, check_hazards, initialisation, revelation, with_known_table
+from core_programs import Case, check_hazards, with_known_table
 from core_runs import FULL, SIZES, TINY, MemoryBuilder, op, run
 
 

@@ -9,7 +9,8 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.isa_ring import MachineRing
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import pod_verilog_of
-from core_programs import Case, Hazards, with_known_table
+from amaranth_tpu.sim.verification.programs import Hazards
+from core_programs import Case, with_known_table
 from core_runs import FULL, TINY, image_of
 from seeds import seed
 from suites import slow

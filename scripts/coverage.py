@@ -1,0 +1,157 @@
+"""Coverage of three cores by random programs: `python -m amaranth_tpu.scripts.coverage`, half an hour.
+
+Lines, branches and toggles of the Verilog, counted by Verilator and merged over all jobs. Every job is compared with the C model.
+Points that need not be covered have a waiver with a reason in `sim/verification/waivers.txt`. A waiver without points, or for a
+point that was hit, is an error.
+"""
+
+import json
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.sim.rtl.runner import SimulationError
+from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from amaranth_tpu.sim.verification.coverage import KINDS, Tally, WaiverError, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.jobs import Mismatch, Session
+
+from .cli.command_line import Json, console, run_app
+from .show.documents import ROOT
+from .show.markdown import markdown_table, replace_section
+from .show.terminal import progress_bar
+from .show.terminal_tables import figure_table, print_table
+
+__all__ = ["CORES", "measure"]
+
+#: Cores, and the sizes of the rings in which they run.
+CORES = {"default": ({}, (1,)), "transformer": ({}, (1,)), "training": ({"ring": True}, (1, 3, 8))}
+#: Jobs from power-up to the end of a simulation.
+_SESSION = 100
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def measure(name, n, jobs, seed, folder, progress):
+    """Runs jobs on a core. Returns its Verilog and the files of coverage."""
+    changes, sizes = CORES[name]
+    config, paths = from_preset(name, n=n, **changes), []
+    total = -(-jobs // _SESSION)
+    for number in range(total):
+        # A job of a large ring takes as long as a job of each of its cores.
+        cores = sizes[number % len(sizes)]
+        session = Session(seed + number, config, cores)
+        for _ in range(max(1, min(jobs, _SESSION) // cores)):
+            session.draw()
+        paths.append(Path(folder) / f"{name}-{number}.dat")
+        session.run(paths[-1])
+        progress(number + 1, total)
+    return verilog_of(config), paths
+
+
+def _rows(blocks):
+    total = Tally()
+    for tally in blocks.values():
+        total.add(tally)
+    for block, tally in [*blocks.items(), ("all", total)]:
+        yield block, tally
+
+
+def _figures(tally):
+    return [f"{tally.percent(kind):.1f}" for kind in KINDS.values()] + [f"{tally.percent('toggle', waived=True):.1f}"]
+
+
+_HEAD = ["block", "line %", "branch %", "toggle %", "with waivers %"]
+
+
+def _missed(blocks):
+    """Returns lines that name the missed points of each module: signals with the bits that did not toggle, and branches."""
+    found = defaultdict(set)
+    for _, tally in blocks.items():
+        for point in tally.missed:
+            key = (
+                (point.module, point.signal[0]) if point.kind == "toggle" else (point.module, f"line {point.line}: {point.name}")
+            )
+            found[key].add(point.signal[1] if point.kind == "toggle" else None)
+    for (module, name), bits in sorted(found.items()):
+        numbers = sorted(bit for bit in bits if bit is not None)
+        yield f"{module} {name}" + (f"[{','.join(map(str, numbers))}]" if numbers else "")
+
+
+@app.command(help=__doc__)
+def coverage(
+    cores: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(CORES)}. Default: all.")] = None,
+    n: Annotated[int, typer.Option(help="Rows and columns of the array, 2 or 4.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Random jobs for each core.")] = 1500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first jobs. Default: drawn.")] = None,
+    missed: Annotated[bool, typer.Option("--missed", help="List the points that were missed.")] = False,
+    as_json: Json = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the table of all cores into hw/coverage.md.")] = False,
+):
+    if unknown := [core for core in cores or () if core not in CORES]:
+        raise typer.BadParameter(f"no core {unknown[0]!r}; choose from {', '.join(CORES)}")
+    if n not in (2, 4):
+        raise typer.BadParameter("n must be 2 or 4: the bench has buses of up to 64 bits")
+    if write and cores:
+        raise typer.BadParameter("--write takes no choice: the table has all cores")
+    seed = int(np.random.default_rng().integers(1 << 30)) if seed is None else seed
+    waivers, found, hit, useless = read_waivers(), {}, {}, Counter()
+    chosen = cores or list(CORES)
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder, progress_bar(console, f"{name} (sessions)") as advance:
+            verilog, paths = measure(name, n, jobs, seed, folder, advance)
+            found[name], own_hit, own_useless = judge(read_points(paths, verilog), waivers)
+        hit |= own_hit
+        useless.update(own_useless)
+    if as_json:
+        print(
+            json.dumps({"seed": seed, "n": n, "jobs": jobs, "cores": {name: _as_json(blocks) for name, blocks in found.items()}})
+        )
+    elif not write:
+        _show(found, seed, missed)
+    if write:
+        rows = [[name, *row] for name, blocks in found.items() for row in _table(blocks)]
+        text = f"{jobs} jobs for each core, n = {n}, seed {seed}.\n\n{markdown_table(['core', *_HEAD], rows)}"
+        replace_section(ROOT / "hw" / "coverage.md", "coverage", text)
+    problems = [f"waived but hit: {one.module} {one.pattern}, {points[0].name}" for one, points in hit.items()]
+    problems += [f"waives nothing: {one.module} {one.pattern}" for one in waivers if useless[one] == len(chosen) == len(CORES)]
+    if problems:
+        raise WaiverError("; ".join(problems[:10]))
+
+
+def _table(blocks):
+    return [[block, *_figures(tally)] for block, tally in _rows(blocks)]
+
+
+def _as_json(blocks):
+    return {
+        block: {kind: {"points": tally.points[kind], "hit": tally.hit[kind]} for kind in KINDS.values()}
+        | {"missed": sorted(f"{point.module} {point.name}" for point in tally.missed)}
+        for block, tally in _rows(blocks)
+    }
+
+
+def _show(found, seed, missed):
+    output = Console()
+    for name, blocks in found.items():
+        table = figure_table(f"{name}, seed {seed}", *((head, "word" if head == "block" else "figure") for head in _HEAD))
+        for row in _table(blocks):
+            table.add_row(*row)
+        print_table(output, table)
+        if missed:
+            print("\n".join(_missed(blocks)))
+
+
+def main():
+    """Runs the command. Prints an expected error as one line and exits with 1."""
+    run_app(app, (ToolError, SimulationError, Mismatch, WaiverError, OSError))
+
+
+if __name__ == "__main__":
+    main()

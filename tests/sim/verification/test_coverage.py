@@ -1,0 +1,123 @@
+"""Tests of the random jobs and of the coverage that Verilator counts."""
+
+import dataclasses
+
+import pytest
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.hw.spec.isa import Opcode, records
+from amaranth_tpu.sim.rtl.runner import SimulationError
+from amaranth_tpu.sim.verification import bench
+from amaranth_tpu.sim.verification.coverage import Point, Waiver, WaiverError, blocks_of, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.jobs import KINDS, Mismatch, Session
+from suites import slow
+
+SMALL = from_preset("transformer", n=2, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, transpose=True, ring=True)
+
+
+def test_drawn_jobs(seed):
+    """Jobs of all kinds are drawn. Each clean program has expected results, and all opcodes occur."""
+    session = Session(seed, SMALL, 2)
+    for _ in range(60):
+        session.draw()
+    found = session.trials
+    assert {trial.kind for trial in found} >= {"clean", "refused"} and {trial.kind for trial in found} <= KINDS.keys()
+    used = {word[0] for trial in found for word in trial.program if not isinstance(word, int)}
+    assert used >= records(SMALL).keys() - {Opcode.SYNC}
+    for trial in found:
+        assert (trial.after is not None) == (trial.kind == "clean") and len(trial.job.cores) == 2
+        for core in trial.job.cores:
+            places = sorted((address, address + len(data)) for address, data, _ in core.segments)
+            assert all(one[1] <= two[0] for one, two in zip(places, places[1:])) and places[-1][1] <= 1 << 32
+
+
+def test_refused_words_of_one_core(seed):
+    session = Session(seed, dataclasses.replace(SMALL, ring=False))
+    for _ in range(60):
+        session.draw()
+    causes = {cause for trial in session.trials if trial.kind == "refused" for cause, _ in trial.faults}
+    assert causes >= {"ILLEGAL", "ADDRESS"}
+
+
+DESIGN = "module top;\n  if (a) b = 1;\nendmodule\n"
+
+
+def _record(page, line, name, hier, count):
+    fields = {"f": "x/design.sv", "l": line, "n": 3, "t": "toggle", "page": page, "o": name, "h": hier}
+    return "C '" + "".join(f"\1{key}\2{value}" for key, value in fields.items()) + f"' {count}\n"
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Points of two instances of a module, and of a module that is a part of it."""
+    path = tmp_path / "one.dat"
+    path.write_text(
+        "# SystemC::Coverage-3\n"
+        + _record("v_toggle/tpu_a", 1, "o___05Fpc[3]:0->1", "core.x", 0)
+        + _record("v_toggle/tpu_a", 1, "o___05Fpc[3]:0->1", "core.y", 2)
+        + _record("v_toggle/tpu_a", 1, "o___05Fpc[4]:1->0", "core.y", 0)
+        + _record("v_toggle/tpu_a", 1, "__0245[4]:1->0", "core.y", 0)
+        + _record("v_branch/tpu_a_part", 2, "else", "core.y", 0)
+    )
+    return read_points([path, path], DESIGN)
+
+
+def test_points_are_merged(points):
+    assert {(point.module, point.name): count for point, count in points.items()} == {
+        ("tpu_a", "o__pc[3]:0->1"): 4,
+        ("tpu_a", "o__pc[4]:1->0"): 0,
+        ("tpu_a_part", "if (a) b = 1; (else)"): 0,
+    }
+    blocks, hit, useless = judge(points, [])
+    assert list(blocks) == ["a"] and not hit and not useless
+    assert blocks["a"].percent("toggle") == 50 and blocks["a"].percent("branch") == 0 and blocks["a"].percent("line") == 100
+    assert len(blocks["a"].missed) == 2
+
+
+@pytest.mark.parametrize(
+    "waiver, missed, was_hit, is_useless",
+    [
+        (("tpu_a", "toggle", "o__pc[4-9]", "wide"), 1, False, False),
+        (("tpu_*", "toggle", "*__pc", "wide"), 1, True, False),
+        (("tpu_a", "toggle", "o__pc[5-9]", "wide"), 2, False, True),
+        (("tpu_a*", "branch", "if (a) * (else)", "never"), 1, False, False),
+        (("tpu_b", "branch", "if (a) * (else)", "never"), 2, False, True),
+    ],
+)
+def test_waivers(points, waiver, missed, was_hit, is_useless):
+    waiver = Waiver(*waiver)
+    blocks, hit, useless = judge(points, [waiver])
+    assert (len(blocks["a"].missed), waiver in hit, waiver in useless) == (missed, was_hit, is_useless)
+
+
+def test_a_waiver_without_reason(tmp_path):
+    path = tmp_path / "waivers.txt"
+    path.write_text("# a comment\n\ntpu_a | toggle | pc | wide\ntpu_a | toggle | pc |\n")
+    with pytest.raises(WaiverError, match="waivers.txt:4: write"):
+        read_waivers(path)
+
+
+def test_blocks():
+    assert blocks_of(["tpu", "tpu_ab", "tpu_a", "tpu_a_b_c"]) == {
+        "tpu": "tpu", "tpu_a": "tpu_a", "tpu_ab": "tpu_ab", "tpu_a_b_c": "tpu_a"
+    }  # fmt: skip
+    assert Point("tpu", "toggle", 1, 1, "storage[3][17]:0->1").signal == ("storage", 17)
+
+
+@pytest.mark.parametrize("cores", slow(1, 2))
+def test_jobs_on_the_rtl(monkeypatch, seed, cores):
+    """Random jobs agree with the C model. A core with a changed adder, and one that changes an offered address, are noticed."""
+    session = Session(seed, SMALL, cores)
+    for _ in range(40):
+        session.draw()
+    session.run()
+    text = bench.verilog_of(SMALL)
+    for old, new, error, message in (
+        ("assign m_axi_araddr = ", "assign m_axi_araddr = {31'd0, m_axi_arready} ^ ", SimulationError, "AR changed"),
+        ("assign s_axil_rdata = ", "assign s_axil_rdata = 32'd1 ^ ", Mismatch, f"seed {seed}"),
+    ):
+        assert text.count(old) == 1
+        monkeypatch.setattr(bench, "verilog_of", {SMALL: text.replace(old, new)}.get)
+        bench._program.cache_clear()
+        with pytest.raises(error, match=message):
+            session.run()
