@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 #: Rooms in a line import only from rooms in lines below it, not from each other.
 ORDER = """
     scripts/start scripts/docs
-    scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat scripts/coverage scripts/mutate
+    scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat
+    scripts/coverage scripts/mutate
     scripts/random_models
     scripts/native_cells
     scripts/datasheet scripts/english scripts/release
