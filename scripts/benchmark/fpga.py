@@ -13,6 +13,7 @@ from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES, Target
 from amaranth_tpu.hw.tools.process import build_directory
+from amaranth_tpu.hw.verilog.export import to_verilog
 
 from ..show.terminal import spinner
 from .common import Json, Write, app, publish
@@ -139,11 +140,13 @@ def blocks(as_json: Json = False, write: Write = False):
 
 @app.command()
 def options(
-    names: Annotated[str, typer.Option(help="Names of options.")] = ",".join(_OPTIONS),
+    names: Annotated[str, typer.Option(help="Names of options; the page keeps the rows of the others.")] = ",".join(_OPTIONS),
     n: Annotated[int, typer.Option(help="Array size.")] = 8,
     as_json: Json = False,
+    write: Write = False,
 ):
-    """Synthesize the preset `training` without and with each option alone, as `tpu synth --target ecp5-85 --preset training`."""
+    """Synthesize the preset `training` without and with each option alone, as `tpu synth --target ecp5-85 --preset training`.
+    A command that was ended continues with the next core."""
     unknown = [name for name in names.split(",") if name not in _OPTIONS]
     if unknown:
         raise SystemExit(f"no option is called {unknown[0]!r}; choose from {', '.join(_OPTIONS)}")
@@ -154,20 +157,24 @@ def options(
         for fields in (others, others | {name: value}):
             key = ", ".join(f"{field} {given}" for field, given in fields.items())
             if key not in counts:
-                with spinner(Console(stderr=True), "synthesizing") as show:
-                    folder = build_directory() / "options" / f"n{n} {key}".strip().replace(", ", "-").replace(" ", "-")
-                    report = implement(
-                        from_preset("training", n=n, **fields), Target("ecp5-85", PARTS["ecp5-85"]), folder, progress=show
-                    )
+                folder = build_directory() / "options" / f"n{n} {key}".strip().replace(", ", "-").replace(" ", "-")
+                report = _synthesized(from_preset("training", n=n, **fields), folder)
                 counts[key] = {resource: report[resource] for resource in RESOURCES}
             made.append(counts[key])
         before, after = made
         more = [f"{after[resource] - before[resource]:+,}" for resource in RESOURCES]
-        rows.append([f"`{name}` {int(value)}", ", ".join(others) or "", f"{before['lut']:,}", *more])
-    head = [
-        "option",
-        "needs",
-        "LUT without it",
-        *(f"more {name.upper()}" if name != "bram" else "more block RAM" for name in RESOURCES),
-    ]
-    publish("options", head, rows, counts, as_json, False)
+        needs = ", ".join(f"`{field}` {given}" for field, given in others.items())
+        rows.append([f"`{name}` {int(value)}", n, needs, f"{before['lut']:,}", *more])
+    head = ["option", "n", "needs", "LUT without it", *(f"more {name.upper()}" for name in RESOURCES[:-1]), "more block RAM"]
+    publish(
+        "options", head, rows, counts, as_json, write, [(f"`{name}` {int(value)}", n) for name, (value, _) in _OPTIONS.items()]
+    )
+
+
+def _synthesized(config, folder):
+    """Returns the report of a core for an ECP5-85. The report in `folder` is used again if its design is the same."""
+    report, design = folder / "report.json", folder / "design.v"
+    if report.exists() and design.read_text() == to_verilog(config):
+        return json.loads(report.read_text())
+    with spinner(Console(stderr=True), "synthesizing") as show:
+        return implement(config, Target("ecp5-85", PARTS["ecp5-85"]), folder, progress=show)

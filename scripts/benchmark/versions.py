@@ -20,7 +20,7 @@ DECIDED_BY = {
     **dict.fromkeys(("utilisation", "networks", "processors", "mlperf-tiny", "transformers", "zoo"), _COMPILED),
     **dict.fromkeys(("training", "cores"), (*_COMPILED, *_TRAINED)),
     "gpt-training": ("sim/ir", *_TRAINED),
-    **dict.fromkeys(("boards", "blocks", "devices"), _FPGA),
+    **dict.fromkeys(("boards", "blocks", "devices", "options"), _FPGA),
     **dict.fromkeys(("ring", "standard-cells"), _RTL),
 }
 

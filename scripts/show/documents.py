@@ -46,6 +46,7 @@ DOCUMENTS = {
     "gpt-training": RESULTS,
     "cores": RESULTS,
     "boards": RESULTS,
+    "options": RESULTS,
     "blocks": RESULTS,
     "devices": RESULTS,
     "ring": DATASHEET,
