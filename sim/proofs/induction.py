@@ -210,8 +210,8 @@ class Proof:
         return []
 
     def ghosts(self):
-        """Returns the registers of the specification: name to `(width, value after a reset, next value)`. The next value is a
-        function of a cycle."""
+        """Returns the registers of the specification: name to `(width, value after a reset, next value)`. A value of None after
+        a reset is any value. The next value is a function of a cycle."""
         return {}
 
     def run(self, timeout=60):
@@ -223,7 +223,7 @@ class Proof:
         sizes = {name: width for name, (width, *_) in ghosts.items()}
         run = [Cycle(number, widths, sizes) for number in range(self.cycles + 1)]
         kept = {f"invariant {index}": fact for index, fact in enumerate(self.invariant(run[1]))}
-        reset = [f"(assert {(run[1][name] == value).text})" for name, (_, value, _) in ghosts.items()]
+        reset = [f"(assert {(run[1][name] == value).text})" for name, (_, value, _) in ghosts.items() if value is not None]
         step = [f"(assert (= run.rst.{one.number} #b0))" for one in run]
         step += [f"(assert {fact.text})" for fact in self.invariant(run[0])]
         step += [f"(assert {fact.text})" for one in run for fact in self.assume(one)]

@@ -4,7 +4,7 @@
 import pytest
 
 from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, weight_credits
-from amaranth_tpu.hw.control import control_registers, operation_queue, run_control
+from amaranth_tpu.hw.control import control_registers, dispatcher, operation_queue, run_control, scoreboard
 from amaranth_tpu.hw.lib import short_fifo, skid_buffer
 from amaranth_tpu.hw.ring import link_fifo, ring_guard
 from amaranth_tpu.hw.softmax import group_fifo
@@ -51,6 +51,26 @@ MUTANTS = [
     ("run control", run_control, "with m.If(registers.start & ~registers.faulted):", "with m.If(registers.start):"),
     ("run control", run_control, "with m.If(self.running & self.fault.valid):", "with m.If(self.fault.valid & 0):"),
     ("run control", run_control, "silent >= registers.timeout", "silent > registers.timeout"),
+    (
+        "dispatcher and scoreboard",
+        dispatcher,
+        "(a.writes & (b.reads | b.writes)) | (a.reads & b.writes)",
+        "a.writes & (b.reads | b.writes)",
+    ),
+    ("dispatcher and scoreboard", dispatcher, "a.first <= b.last, b.first <= a.last", "a.first < b.last, b.first <= a.last"),
+    ("dispatcher and scoreboard", dispatcher, "with m.Elif(judging & conflict.any())", "with m.Elif(judging & conflict.all())"),
+    ("dispatcher and scoreboard", dispatcher, "~reading & ~comparing)", "~reading)"),
+    ("dispatcher and scoreboard", dispatcher, "ready = ~board.blocked.bit_select(queue.r_slot, 1)", "ready = 1"),
+    ("dispatcher and scoreboard", dispatcher, "& clear & ~queue.r_rdy", "& ~queue.r_rdy"),
+    (
+        "dispatcher and scoreboard",
+        dispatcher,
+        "none.eq(~board.occupied.any() | (alone & any_late))",
+        "none.eq(~board.occupied.any() | any_late)",
+    ),
+    ("dispatcher and scoreboard", dispatcher, "board.waits_for.eq(waits_for & board.occupied)", "board.waits_for.eq(waits_for)"),
+    ("dispatcher and scoreboard", scoreboard, "self.blocked[s].eq(~self.clear)", "self.blocked[s].eq(0)"),
+    ("dispatcher and scoreboard", scoreboard, "self.waits_for & ~self.ended", "self.waits_for"),
     ("ring guard", ring_guard, '"refused": Out(1, init=1)', '"refused": Out(1)'),
     ("ring guard", ring_guard, "abandoned = run.faulted | ", "abandoned = "),
     ("ring guard", ring_guard, "is_valid & ~position.flush & ", "is_valid & "),
@@ -58,7 +78,14 @@ MUTANTS = [
 
 
 #: Larger sizes, and the proof that takes seconds.
-SLOW = {"AXI read manager, 32 bursts", "link FIFO of 8", "short FIFO of 8", "group FIFO of 8", "burst splitter, blocks of 2"}
+SLOW = {
+    "AXI read manager, 32 bursts",
+    "dispatcher and scoreboard, with a ring",
+    "link FIFO of 8",
+    "short FIFO of 8",
+    "group FIFO of 8",
+    "burst splitter, blocks of 2",
+}
 CASES = [pytest.param(one, marks=[pytest.mark.slow] if one.name in SLOW else [], id=one.name) for one in INDUCTIONS]
 
 
