@@ -1,7 +1,7 @@
 """Keras models as models."""
 
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from .arguments import framework_of, needs_conversion
 from .batch_norms import BatchNorm
 from .dropouts import dropout_rate
 from .exports import export_error, silent
+from .keras_recurrent import with_recurrent_operators
 from .model import Model
 from .source import Source
 from .temporary_file import TemporaryFile
@@ -206,8 +207,17 @@ def _with_dropout(model, training):
 
 
 def _exported(model, affine, training):
+    import keras
+
     calls = {name: _affine(*pair) for name, pair in affine.items()}
-    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, calls), _with_dropout(model, training):
+    operators = with_recurrent_operators if keras.backend.backend() == "torch" else nullcontext
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        silent(),
+        _with_calls(model, calls),
+        _with_dropout(model, training),
+        operators(model),
+    ):
         path = Path(folder) / "model.onnx"
         try:
             shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]

@@ -301,14 +301,12 @@ class Source:
                 "float32 first, as by module.float() in PyTorch"
             )
         if self.missing:
-            return (
-                f"{self.title}: trained weights cannot be stored in it: its weights{_listed(self.missing)} are not in its export "
-                "or are combined with others; train a file instead: write it with `save`, and train `tpu.load` of it"
-            )
-        return (
-            f"{self.title}: trained weights cannot be stored in it: its operators use parts of its weights, or their sums with "
-            "constants, as in GRU and SimpleRNN of Keras; use another layer there, such as LSTM"
-        )
+            cause = f"its weights{_listed(self.missing)} are not in its export or are combined with others"
+            remedy = "train a file instead: write it with `save`, and train `tpu.load` of it"
+        else:
+            cause = "its operators use parts of its weights, or their sums with constants"
+            remedy = "leave out these sums; give recurrent layers activation='tanh' and recurrent_activation='sigmoid'"
+        return f"{self.title}: trained weights cannot be stored in it: {cause}; {remedy}"
 
     @contextmanager
     def trying(self):

@@ -46,10 +46,10 @@ def _model(tokens, past, weights):
 
 
 def saved_model(model):
-    """Saves an onnx.ModelProto in the folder of generated files, under a name of its own. Returns the path."""
-    folder, content = build_directory() / "gpt", model.SerializeToString(deterministic=True)
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.onnx"
+    """Saves an onnx.ModelProto as `gpt.onnx` in a folder of its own among the generated files. Returns the path."""
+    content = model.SerializeToString(deterministic=True)
+    path = build_directory() / "gpt" / hashlib.sha256(content).hexdigest()[:16] / "gpt.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
     return path
 

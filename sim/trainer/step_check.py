@@ -20,8 +20,9 @@ from .golden_training import Batch
 __all__ = ["checked_step"]
 
 _SEED = 21
-#: Exponent of the largest numbers, and factor, of the samples: the first that gives finite results counts.
-_SCALES = (8, 1), (0, 1), (0, 2.0**-8)
+#: Exponent of the largest numbers, and factor, of the samples, and factor of the learning rate: the first that gives finite
+#: results counts.
+_SCALES = (8, 1, 1), (0, 1, 1), (0, 2.0**-8, 1), (0, 2.0**-8, 2.0**-8), (0, 2.0**-8, 2.0**-16)
 
 
 def checked_step(training, program):
@@ -53,11 +54,11 @@ def checked_step(training, program):
     return replace(program, checked=True)
 
 
-def _golden_steps(training, count, most, factor):
+def _golden_steps(training, count, most, factor, slower):
     """Returns `[(state before, Batch, state after, logits)]` of steps on random samples."""
     plan, state, steps = training.plan, training.position.state, []
     for number in range(count):
-        batch = _random_batch(training, number, most, factor)
+        batch = _random_batch(training, number, most, factor, slower)
         given = batch.x, batch.targets, batch.rate, batch.masks, training.sums, plan.cores, batch.counted
         with np.errstate(all="ignore"):
             result = step(training.network, state, plan.optimizer, *given)
@@ -70,7 +71,7 @@ def _golden_steps(training, count, most, factor):
     return steps
 
 
-def _random_batch(training, number, most, factor):
+def _random_batch(training, number, most, factor, slower):
     network, plan, random = training.network, training.plan, np.random.default_rng([_SEED, number])
     rows = factor * core_input(network, stress_samples(network, plan.batch_size, _SEED + number, most)).astype(np.float32)
     if not network.loss.is_of_classes:
@@ -82,4 +83,4 @@ def _random_batch(training, number, most, factor):
             labels[random.random(labels.shape) < 1 / 4] = PADDING
     targets, counted = training.objective.targets(labels)
     masks = plan.dropout.masks(network, number, plan.batch_size)
-    return Batch(0, number, round_bfloat16(rows), labels, targets, counted, plan.learning_rate, masks)
+    return Batch(0, number, round_bfloat16(rows), labels, targets, counted, slower * plan.learning_rate, masks)

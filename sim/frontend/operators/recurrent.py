@@ -73,13 +73,18 @@ class _Layer:
     function: str  # activation function of an RNN
 
     def _of_input(self, gate, x):
-        return _plus(self.step, multiplied(self.step, x, self.inputs[gate]), self.before[gate])
+        return self._shifted(multiplied(self.step, x, self.inputs[gate]), self.before[gate])
 
     def _of_state(self, gate, state):
-        return _plus(self.step, _dense(self.step, state, self.recurrent[gate]), self.after[gate])
+        return self._shifted(_dense(self.step, state, self.recurrent[gate]), self.after[gate])
+
+    def _shifted(self, sums, bias):
+        """Returns a sum with a bias. Without biases, zeros of a constant state are no bias that training finds."""
+        is_nothing = self.step.argument(3) is None and isinstance(bias, np.ndarray) and not bias.any()
+        return sums if is_nothing else _plus(self.step, sums, bias)
 
     def _gate(self, gate, x, state, function="sigmoid", cell=None):
-        sums = _plus(self.step, self._of_input(gate, x), self._of_state(gate, state))
+        sums = self._shifted(self._of_input(gate, x), self._of_state(gate, state))
         if cell is not None and self.peepholes:
             sums = _plus(self.step, sums, _times(self.step, cell, self.peepholes[gate]))
         return apply_function(self.step, sums, Function(function))
@@ -96,7 +101,7 @@ class _Layer:
             recurrent = _times(step, r, recurrent)
         else:
             recurrent = self._of_state("h", _times(step, r, hidden))
-        new = apply_function(step, _plus(step, self._of_input("h", x), recurrent), Function("tanh"))
+        new = apply_function(step, self._shifted(self._of_input("h", x), recurrent), Function("tanh"))
         return (_plus(step, new, _times(step, z, _minus(step, hidden, new))),)
 
     def lstm(self, x, state):

@@ -6,6 +6,10 @@ from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.compiler.compile_graph import network_of
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.losses import Loss
+from amaranth_tpu.sim.trainer.new_training import trainable_network
 from onnx_models import Builder, close, reference, refused, values_of, weights
 
 pytest.importorskip("onnxruntime")
@@ -68,6 +72,15 @@ def test_steps_share_their_weights(rng, tmp_path, operator):
     assert len(names) == 11 * GATES[operator] and len({*names}) == GATES[operator]
     shapes = [one.shape for one in network_of(graph).constants.values()]
     assert shapes.count((1, HIDDEN, HIDDEN)) == GATES[operator]
+
+
+@pytest.mark.parametrize("operator, extra", [("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {}), ("RNN", {})])
+def test_layers_without_biases_are_trained(rng, tmp_path, operator, extra):
+    """Training finds the weights of the file, and no biases that the file lacks."""
+    b = layer(rng, operator, inputs=parameters(rng, operator)[:2], **extra)
+    b("Transpose", perm=[2, 0, 1, 3])
+    network = trainable_network(load_network(b.save(tmp_path)), Loss.CROSS_ENTROPY)
+    assert not any(name.endswith("bias") for name in network.parameters) and ModelWriter(network).own_form
 
 
 @pytest.mark.parametrize("operator", ["GRU", "LSTM"])

@@ -6,6 +6,7 @@ They run where the packages are installed: `pip install -e '.[torch,keras]'`.
 import os
 import re
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -352,18 +353,40 @@ def test_tutorial_runs(torch, keras, tmp_path, monkeypatch):
     assert names["history"].core["mismatched_bits"] == 0
 
 
-def test_keras_recurrent_layers(keras, rng):
-    """A GRU of Keras cannot be trained. The remedy in the message, an LSTM, is trained. Its dropout is a mask."""
+KERAS_RECURRENT = {
+    "LSTM": lambda layers: layers.LSTM(5),
+    "LSTM without biases": lambda layers: layers.LSTM(5, use_bias=False, return_sequences=True),
+    "GRU": lambda layers: layers.GRU(5),
+    "GRU with the reset before": lambda layers: layers.GRU(5, reset_after=False, go_backwards=True),
+    "RNN": lambda layers: layers.SimpleRNN(5, activation="relu"),
+    "both ways": lambda layers: layers.Bidirectional(layers.GRU(3, return_sequences=True)),
+}
+
+
+@pytest.mark.parametrize("name", KERAS_RECURRENT)
+def test_keras_recurrent_layers(keras, rng, name):
+    """Recurrent layers of Keras are trained, with random biases, and dropout after them."""
     layers, (x, y) = keras.layers, samples(rng, 3, 4)
+    layer = KERAS_RECURRENT[name](layers)
+    net = keras.Sequential([layers.Input((3, 4)), layer, layers.Dropout(0.2), layers.Flatten(), layers.Dense(4)])
+    for one in layer.weights:
+        one.assign(rng.normal(0, 0.5, one.shape))
+    before = [np.array(keras.ops.convert_to_numpy(one)) for one in layer.weights]
+    model = tpu.from_keras(net)
+    close(model.predict(x), net.predict(x, verbose=0))
+    done = model.fit(x, y, learning_rate=0.01, check_steps=1, core=CORE, verbose=False)
+    assert done.core["mismatched_bits"] == 0
+    assert all((keras.ops.convert_to_numpy(one) != other).any() for one, other in zip(layer.weights, before))
+    close(model.predict(x), net.predict(x, verbose=0))
 
-    def model(layer):
-        return tpu.from_keras(keras.Sequential([layers.Input((3, 4)), layer, layers.Dropout(0.2), layers.Dense(4)]))
 
-    with pytest.raises(tpu.ModelError, match="its operators use parts .* as in GRU .*; use another layer there, such as LSTM"):
-        model(layers.GRU(5)).fit(x, y)
-    for layer in (layers.LSTM(5), layers.Bidirectional(layers.LSTM(3))):
-        done = model(layer).fit(x, y, check_steps=1, core=CORE, verbose=False)
-        assert done.core["mismatched_bits"] == 0
+def test_keras_functions_of_recurrent_layers(keras, rng):
+    """A GRU with other functions is refused. The remedy in the message is followed."""
+    layers, (x, y) = keras.layers, samples(rng, 3, 4)
+    for function, words in (("hard_sigmoid", "give .* recurrent_activation='sigmoid'"), ("sigmoid", None)):
+        net = keras.Sequential([layers.Input((3, 4)), layers.GRU(5, recurrent_activation=function), layers.Dense(4)])
+        with pytest.raises(tpu.ModelError, match=words) if words else nullcontext():
+            tpu.from_keras(net).fit(x, y, verbose=False)
 
 
 @pytest.mark.slow
