@@ -12,6 +12,7 @@ from amaranth_tpu.sim.host import program_check
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.trainer import new_training, step_check
+from language_models import language_model
 from training_runs import clusters, dense_network, write_dense_model
 from training_runs import new_training as training_of
 
@@ -57,6 +58,17 @@ def test_squared_error(rng):
     network = replace(dense_network(np.random.default_rng(5)), loss=Loss.SQUARED_ERROR)
     training = training_of(rng, network)
     assert step_check.checked_step(training, new_training.step_program(training, CORE)).checked
+
+
+def test_masks_of_attention(rng, tmp_path, monkeypatch):
+    """Constants of -inf, as in the mask of a GPT, do not leave a step unchecked."""
+    ids, started = rng.integers(0, 3, (2, 2)), []
+    monkeypatch.setattr(new_training, "StepRunner", lambda *given, **options: started.append(given) or pytest.skip())
+    with pytest.raises(pytest.skip.Exception):
+        tpu.load(language_model(rng, 2, 4, 1, 3).save(tmp_path)).fit(
+            ids, ids, batch_size=2, check_steps=1, on="icarus", core=Config(n=4)
+        )
+    assert started[0][0].checked
 
 
 @pytest.fixture
