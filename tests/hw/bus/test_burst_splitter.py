@@ -7,6 +7,7 @@ import pytest
 from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST, BurstSplitter, burst_request, transfer_request
 from amaranth_tpu.sim.rtl.ports import pack, simulate, unpack
 from seeds import seed
+from suites import slow
 
 
 def bursts(address, beats, size, longest):
@@ -49,7 +50,7 @@ async def traffic(ports, rng, *, size, longest, offers, takes, transfers):
     return pace
 
 
-@pytest.mark.parametrize("size, longest", [(4, MAX_BURST), (8, MAX_BURST), (32, 4), (128, MAX_BURST)])
+@pytest.mark.parametrize("size, longest", [(8, MAX_BURST), *slow((4, MAX_BURST), (32, 4), (128, MAX_BURST))])
 @pytest.mark.parametrize("offers, takes", [(1, 1), (0.3, 0.5)])
 def test_random(size, longest, offers, takes):
     pace = simulate(

@@ -8,6 +8,7 @@ from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST, burst_request
 from amaranth_tpu.hw.bus.weight_credits import WeightCredits
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from seeds import seed
+from suites import slow
 
 
 async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
@@ -57,7 +58,7 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     return urgent
 
 
-@pytest.mark.parametrize("tiles, tile_beats, vector_beats", [(2, 16, 1), (4, 16, 4), (8, 8, 2), (16, 16, 1), (64, 4, 1)])
+@pytest.mark.parametrize("tiles, tile_beats, vector_beats", [(8, 8, 2), *slow((2, 16, 1), (4, 16, 4), (16, 16, 1), (64, 4, 1))])
 @pytest.mark.parametrize("takes, frees", [(1, 0.05), (0.5, 0.05), (0.9, 0.02)])
 def test_random(tiles, tile_beats, vector_beats, takes, frees):
     sizes = {"tiles": tiles, "tile_beats": tile_beats, "vector_beats": vector_beats}

@@ -62,12 +62,7 @@ MUTANTS = [
     ("dispatcher and scoreboard", dispatcher, "~reading & ~comparing)", "~reading)"),
     ("dispatcher and scoreboard", dispatcher, "ready = ~board.blocked.bit_select(queue.r_slot, 1)", "ready = 1"),
     ("dispatcher and scoreboard", dispatcher, "& clear & ~queue.r_rdy", "& ~queue.r_rdy"),
-    (
-        "dispatcher and scoreboard",
-        dispatcher,
-        "none.eq(~board.occupied.any() | (alone & any_late))",
-        "none.eq(~board.occupied.any() | any_late)",
-    ),
+    ("dispatcher and scoreboard", dispatcher, "(alone & any_late))", "((alone | is_sync) & any_late))"),
     ("dispatcher and scoreboard", dispatcher, "board.waits_for.eq(waits_for & board.occupied)", "board.waits_for.eq(waits_for)"),
     ("dispatcher and scoreboard", scoreboard, "self.blocked[s].eq(~self.clear)", "self.blocked[s].eq(0)"),
     ("dispatcher and scoreboard", scoreboard, "self.waits_for & ~self.ended", "self.waits_for"),
