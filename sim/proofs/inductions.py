@@ -3,9 +3,10 @@
 from .bus import MANAGERS
 from .control import CONTROL
 from .dispatch import DISPATCH
+from .moves import MOVES
 from .queues import QUEUES
 
 __all__ = ["INDUCTIONS"]
 
 #: The proofs, in the order of the table in `hw/proofs.md`.
-INDUCTIONS = [*QUEUES, *MANAGERS, *CONTROL, *DISPATCH]
+INDUCTIONS = [*QUEUES, *MANAGERS, *CONTROL, *DISPATCH, *MOVES]

@@ -3,11 +3,12 @@
 
 import pytest
 
-from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, weight_credits
+from amaranth_tpu.hw.activation import update_unit
+from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, store_unit, transposed_loads, weight_credits
 from amaranth_tpu.hw.control import control_registers, dispatcher, operation_queue, run_control, scoreboard
 from amaranth_tpu.hw.lib import short_fifo, skid_buffer
 from amaranth_tpu.hw.ring import link_fifo, ring_guard
-from amaranth_tpu.hw.softmax import group_fifo
+from amaranth_tpu.hw.softmax import divider_bank, group_fifo
 from amaranth_tpu.sim.proofs.inductions import INDUCTIONS
 from mutants import plant
 
@@ -57,6 +58,16 @@ MUTANTS = [
         "(a.writes & (b.reads | b.writes)) | (a.reads & b.writes)",
         "a.writes & (b.reads | b.writes)",
     ),
+    ("divider bank of 3", divider_bank, "end.eq(end.rotate_left(1))", "end.eq(end.rotate_right(1))"),
+    ("divider bank of 3", divider_bank, "places = self.count + 2", "places = self.count + 3"),
+    ("divider bank of 3", divider_bank, "waiting.o.ready.eq((begin & ~used).any())", "waiting.o.ready.eq(1)"),
+    ("store unit, vectors of 2 beats", store_unit, "stale.eq(come & ~waits & leaves)", "stale.eq(come & leaves)"),
+    ("store unit, vectors of 2 beats", store_unit, "self.prefetch = 3 + latency", "self.prefetch = 4 + latency"),
+    ("store unit, vectors of 2 beats", store_unit, "final.eq(rows_left == 2)", "final.eq(rows_left == 1)"),
+    ("transposed loads", transposed_loads, "(open_ == 0)", "(open_ <= 1)"),
+    ("transposed loads", transposed_loads, "load.op.ready & port.op.p.transpose)", "load.op.ready)"),
+    ("update unit, 1 of 2 lanes, latencies 1 and 1", update_unit, "row_ends & (~running", "(~running"),
+    ("update unit, 1 of 2 lanes, latencies 1 and 1", update_unit, "end.valid & end.last", "end.last"),
     ("dispatcher and scoreboard", dispatcher, "a.first <= b.last, b.first <= a.last", "a.first < b.last, b.first <= a.last"),
     ("dispatcher and scoreboard", dispatcher, "with m.Elif(judging & conflict.any())", "with m.Elif(judging & conflict.all())"),
     ("dispatcher and scoreboard", dispatcher, "~reading & ~comparing)", "~reading)"),
