@@ -20,6 +20,7 @@ from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.sim.rtl.runner import SimulationError
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from amaranth_tpu.sim.verification.coverage import KINDS, Tally, WaiverError, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.events import expected_events, reached_events
 from amaranth_tpu.sim.verification.jobs import Mismatch, Session
 
 from .cli.command_line import Json, console, run_app
@@ -39,9 +40,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def measure(name, n, jobs, seed, folder, progress):
-    """Runs jobs on a core. Returns its Verilog and the files of coverage."""
+    """Runs jobs on a core. Returns its Verilog, the files of coverage, and `{event: how often it was reached}`."""
     changes, sizes = CORES[name]
     config, paths = from_preset(name, n=n, **changes), []
+    events = Counter(dict.fromkeys(expected_events(config), 0))
     total = -(-jobs // _SESSION)
     for number in range(total):
         # A job of a large ring takes as long as a job of each of its cores.
@@ -50,9 +52,10 @@ def measure(name, n, jobs, seed, folder, progress):
         for _ in range(max(1, min(jobs, _SESSION) // cores)):
             session.draw()
         paths.append(Path(folder) / f"{name}-{number}.dat")
-        session.run(paths[-1])
+        reached = reached_events(config, session, session.run(paths[-1]))
+        events.update({event: count for event, count in reached.items() if event in events})
         progress(number + 1, total)
-    return verilog_of(config), paths
+    return verilog_of(config), paths, events
 
 
 def _rows(blocks):
@@ -101,11 +104,11 @@ def coverage(
     if write and cores:
         raise typer.BadParameter("--write takes no choice: the table has all cores")
     seed = int(np.random.default_rng().integers(1 << 30)) if seed is None else seed
-    waivers, found, hit, useless = read_waivers(), {}, {}, Counter()
+    waivers, found, events, hit, useless = read_waivers(), {}, {}, {}, Counter()
     chosen = cores or list(CORES)
     for name in chosen:
         with tempfile.TemporaryDirectory() as folder, progress_bar(console, f"{name} (sessions)") as advance:
-            verilog, paths = measure(name, n, jobs, seed, folder, advance)
+            verilog, paths, events[name] = measure(name, n, jobs, seed, folder, advance)
             found[name], own_hit, own_useless = judge(read_points(paths, verilog), waivers)
         hit |= own_hit
         useless.update(own_useless)
@@ -114,11 +117,12 @@ def coverage(
             json.dumps({"seed": seed, "n": n, "jobs": jobs, "cores": {name: _as_json(blocks) for name, blocks in found.items()}})
         )
     elif not write:
-        _show(found, seed, missed)
+        _show(found, events, seed, missed)
     if write:
         rows = [[name, *row] for name, blocks in found.items() for row in _table(blocks)]
-        text = f"{jobs} jobs for each core, n = {n}, seed {seed}.\n\n{markdown_table(['core', *_HEAD], rows)}"
-        replace_section(ROOT / "hw" / "coverage.md", "coverage", text)
+        reached = "; ".join(f"`{name}` {_reached(events[name])}" for name in found)
+        head = f"{jobs} jobs for each core, n = {n}, seed {seed}. Events reached: {reached}."
+        replace_section(ROOT / "hw" / "coverage.md", "coverage", f"{head}\n\n{markdown_table(['core', *_HEAD], rows)}")
     problems = [f"waived but hit: {one.module} {one.pattern}, {points[0].name}" for one, points in hit.items()]
     problems += [f"waives nothing: {one.module} {one.pattern}" for one in waivers if useless[one] == len(chosen) == len(CORES)]
     if problems:
@@ -137,15 +141,25 @@ def _as_json(blocks):
     }
 
 
-def _show(found, seed, missed):
+def _reached(events):
+    return f"{sum(count > 0 for count in events.values())} of {len(events)}"
+
+
+def _events_json(events):
+    return {" ".join(event): count for event, count in sorted(events.items())}
+
+
+def _show(found, events, seed, missed):
     output = Console()
     for name, blocks in found.items():
         table = figure_table(f"{name}, seed {seed}", *((head, "word" if head == "block" else "figure") for head in _HEAD))
         for row in _table(blocks):
             table.add_row(*row)
         print_table(output, table)
+        print(f"events reached: {_reached(events[name])}")
         if missed:
-            print("\n".join(_missed(blocks)))
+            lines = [f"event {' '.join(event)}" for event, count in sorted(events[name].items()) if not count]
+            print("\n".join([*_missed(blocks), *lines]))
 
 
 def main():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, RingMode, space_depth
 from amaranth_tpu.hw.spec.registers import REGISTER, registers_of, stalls_of
 
 from ..golden.c_machine import CCore, CMachineRing
@@ -18,7 +18,7 @@ from .programs import SIZES, Hazards
 __all__ = ["KINDS", "Mismatch", "Session", "Trial"]
 
 #: Kinds of jobs, with the weights with which they are drawn.
-KINDS = {"clean": 8, "refused": 20, "bus error": 1, "dead bus": 1, "abort": 1, "reset": 1}
+KINDS = {"clean": 8, "refused": 18, "bus error": 3, "dead bus": 1, "abort": 1, "reset": 1, "other rings": 2}
 _QUIET, _FLUSH = 1 << REGISTER["status"].fields["quiet"][0], 1 << REGISTER["ring"].fields["flush"][0]
 _ENDED = ("status", "fault_cause", "fault_pc", "cycles", "busy")
 
@@ -32,11 +32,13 @@ class Trial:
     """One job, and its expected results.
 
     `program` : list of (Opcode, fields), or of words. `faults` : accepted `(cause, pc)`; None stands for DONE, and a pc of None
-    for any. `after` : expected contents of the regions of each core; None if they are undefined.
+    for any. `after` : expected contents of the regions of each core; None if they are undefined. `first_pc` : place of the first
+    instruction.
     """
 
     kind: str
     program: list
+    first_pc: int
     job: Job
     faults: set
     after: list | None
@@ -81,7 +83,7 @@ class Session:
     def _window(self):
         """Returns the core with smaller memories, so that instructions often access the same rows, and the first row of each."""
         config = self.config
-        if self.chance(0.03):
+        if self.chance(0.06):
             return config, {"buffer": 0, "acc": 0, "bias": 0, "update": 0}
         rows, sums, biases = (32, 16, 16) if self.chance(0.7) else (256, 64, 16)
         sizes = {"unified_buffer_depth": rows, "accumulator_depth": sums, "bias_depth": biases}
@@ -103,6 +105,7 @@ class Session:
         for opcode, fields in program:
             record = INSTRUCTIONS[opcode]
             loops = {loop for span in record.spans for loop in span.loops if loop[1] not in record.counts}
+            loops |= {(span.rows[0], span.step) for span in record.spans if span.step in record.widths}
             for count, stride in sorted(loops):
                 if fields.get(count) == 1 and self.chance(0.5):
                     fields[stride] = self.below(1 << record.widths[stride])
@@ -144,6 +147,16 @@ class Session:
                 program.insert(place, word)
                 return fault.cause.name, place
 
+    def _with_other_rings(self, program):
+        """Returns a program whose RINGs have another mode or fewer vectors."""
+        changed = []
+        for opcode, fields in program:
+            if opcode is Opcode.RING:
+                name = str(self.rng.choice(["mode", "segment", "rounds"]))
+                fields = fields | {name: RingMode(self.below(3)) if name == "mode" else 1 + self.below(fields[name])}
+            changed.append((opcode, fields))
+        return changed
+
     def _image(self, program):
         words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in program]
         return b"".join(word.to_bytes(self.config.instruction_bytes, "little") for word in words)
@@ -151,7 +164,8 @@ class Session:
     def draw(self):
         """Draws the next job, and appends its :class:`Trial`."""
         number = len(self.trials)
-        kind = "clean" if number == 0 else str(self.rng.choice(list(KINDS), p=np.array([*KINDS.values()]) / sum(KINDS.values())))
+        kinds = {kind: weight for kind, weight in KINDS.items() if self.cores > 1 or kind != "other rings"}
+        kind = "clean" if number == 0 else str(self.rng.choice(list(kinds), p=np.array([*kinds.values()]) / sum(kinds.values())))
         small, bases = self._window()
         sizes = self._sizes(small)
         program = self._program(number, small, bases, sizes)
@@ -180,12 +194,16 @@ class Session:
             link_latency=self.below(4),
         )
         for rank, own in enumerate(contents):
+            if kind == "other rings" and rank == self.cores - 1:
+                image = self._image(self._with_other_rings(program)).ljust(sizes["MODEL"], b"\0")
             core = CoreJob([(places[name][0], data, True) for name, data in own.items()])
             core.segments.append((places["MODEL"][0], image, False))
             self._script(core, kind, rank, places, sizes)
             job.cores.append(core)
         self.is_dead = kind in ("dead bus", "reset")
-        self.trials.append(Trial(kind, program, job, faults, self._expected(contents, near) if kind == "clean" else None))
+        self.trials.append(
+            Trial(kind, program, shifts["MODEL"], job, faults, self._expected(contents, near) if kind == "clean" else None)
+        )
 
     def _numbers(self, size):
         """Returns bfloat16 of all classes, or binary32 close to 1 and -1, whose sums cancel in many bits."""
@@ -269,18 +287,25 @@ class Session:
                     raise Mismatch(f"seed {self.seed}, job {number} ({trial.kind}), core {rank} of {self.cores}: {error}")
         return results
 
+    def _ended(self, result):
+        return result.reads[-len(_ENDED) - len(stalls_of(self.config)) :]
+
+    def fault_of(self, result):
+        """Returns the cause and the pc with which a core ended; None without a fault."""
+        _, cause, pc, *_ = self._ended(result)
+        return (Fault(cause).name, pc) if cause else None
+
     def _error(self, trial, core, result, rank):
         _, *reads = result.reads
         tried = reads[: len(core.expected)]
         if tried != core.expected:
             return f"registers read {tried}, not {core.expected}"
-        ended = result.reads[-len(_ENDED) - len(stalls_of(self.config)) :]
-        status, cause, pc, cycles, *parts = ended
+        status, cause, pc, cycles, *parts = self._ended(result)
         if sum(parts) != cycles:
             return f"{sum(parts)} cycles are accounted for, of {cycles}"
         if trial.kind in ("abort", "reset"):
             return None if status & 7 == 0 else f"status {status:#x} after a reset"
-        fault = None if not cause else (Fault(cause).name, pc)
+        fault = self.fault_of(result)
         if status & 7 != (4 if cause else 2):
             return f"status {status:#x} with cause {cause}"
         if fault not in trial.faults and (not fault or (fault[0], None) not in trial.faults):

@@ -127,7 +127,9 @@ class Hazards:
             return
         region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
         while tiles is None or tiles > 0:
-            fields = self.host(region, 2 * n * n, min(3, tiles or 3))
+            room = self.config.weight_fifo_depth - self.tiles
+            most = tiles or (room if room > 3 and self.chance(0.15) else 3)
+            fields = self.host(region, 2 * n * n, min(most, room) if tiles is None else min(3, most))
             transpose, format_ = self.config.attention and self.below(2), self.config.weight_formats and self.below(5)
             self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=int(transpose), weight_format=int(format_)))
             self.tiles += fields["rows"]
@@ -192,10 +194,11 @@ class Hazards:
         config, record = self.config, self.records[opcode]
         fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
-        if record.counts and self.chance(0.1):
-            long = record.counts[self.below(len(record.counts))]
-            fields[long] = 1 + self.below(1 << self.below(1 + min(10, record.widths[long])))
         fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
+        if self.chance(0.15):  # one long loop, often over the same rows
+            long = record.counts[self.below(len(record.counts))]
+            fields[long] = 1 + self.below(1 << self.below(1 + min(9, record.widths[long])))
+            fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
         usual = {"lanes": 1 + self.below(config.n), "first": 110 + self.below(20)}
         fields |= {name: value for name, value in usual.items() if name in fields} | given
         for span in record.spans:
@@ -266,6 +269,8 @@ class Hazards:
         afterwards."""
         depth, mode = self.config.unified_buffer_depth, RingMode(self.below(len(RingMode)))
         segment, rounds = 1 + self.below(min(3, self.config.ring_depth)), 1 + self.below(2)
+        if self.chance(0.2):
+            segment, rounds = 1 + self.below(min(16, self.config.ring_depth)), 1 + self.below(12)
         own = segment * rounds
         stride = own + self.below(2)
         around = (self.cores - 1) * stride + own

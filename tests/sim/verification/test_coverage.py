@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.hw.spec.isa import Opcode, records
+from amaranth_tpu.hw.spec.isa import Opcode, Region, records
 from amaranth_tpu.sim.rtl.runner import SimulationError
 from amaranth_tpu.sim.verification import bench
+from amaranth_tpu.sim.verification.bench import CHANNELS, CoreResult
 from amaranth_tpu.sim.verification.coverage import Point, Waiver, WaiverError, blocks_of, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.events import expected_events, reached_events
 from amaranth_tpu.sim.verification.jobs import KINDS, Mismatch, Session
 from suites import slow
 
@@ -121,3 +123,20 @@ def test_jobs_on_the_rtl(monkeypatch, seed, cores):
         bench._program.cache_clear()
         with pytest.raises(error, match=message):
             session.run()
+
+
+def test_events(seed):
+    """Each expected event but faults and stalls is reached by drawn programs; a program without hazards reaches none."""
+    session = Session(seed, SMALL, 2)
+    for _ in range(150):
+        session.draw()
+    channels = dict.fromkeys(CHANNELS, 1)
+    result = [CoreResult([0] * 30, channels, [])] * 2
+    reached, expected = reached_events(SMALL, session, [result] * 150), expected_events(SMALL)
+    missed = {event for event in expected if not reached[event]}
+    assert len(missed) < len(expected) / 2 and ("LOAD", "WAW", "done") not in missed and ("stalled", "W") not in missed
+    load = (Opcode.LOAD, {"region": Region.INPUT, "rows": 2, "offset": 0, "buffer": 3})
+    session.trials = [dataclasses.replace(session.trials[0], program=[load, (Opcode.HALT, {})])]
+    assert set(reached_events(SMALL, session, [[CoreResult([0] * 30, {}, [])] * 2])) == set()
+    session.trials[0].program.insert(1, (Opcode.STORE, {"region": Region.OUTPUT, "rows": 1, "offset": 0, "buffer": 4}))
+    assert set(reached_events(SMALL, session, [[CoreResult([0] * 30, {}, [])] * 2])) == {("STORE", "RAW", "done")}
