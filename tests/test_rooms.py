@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = """
     scripts/start scripts/docs
     scripts/tpu scripts/benchmark scripts/pictures scripts/cell_table scripts/prove scripts/testfloat
-    scripts/coverage scripts/mutate
+    scripts/coverage scripts/mutate scripts/night
     scripts/random_models
     scripts/native_cells
     scripts/datasheet scripts/english scripts/release

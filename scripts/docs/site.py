@@ -42,6 +42,7 @@ NAMES = {
     "hw/boards/README.md": "reference/boards.md",
     "hw/proofs.md": "reference/proofs.md",
     "hw/coverage.md": "reference/coverage.md",
+    "hw/regression.md": "reference/regression.md",
     "CONTRIBUTING.md": "reference/contributing.md",
     "scripts/docs/changelog.md": "reference/changelog.md",
 }

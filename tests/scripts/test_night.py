@@ -1,0 +1,34 @@
+"""Tests of the regression of a night, with steps that take no time."""
+
+import json
+
+from amaranth_tpu.scripts import night
+
+STEPS = (
+    night.Step("good", ("-c", "import os; print('seed', {seed}, os.environ['TPU_SEED'])"), 60),
+    night.Step("bad", ("-c", "raise SystemExit('two differ')"), 60),
+    night.Step("late", ("-c", "import time; print('begun', flush=True); time.sleep(60)"), 1),
+)
+
+
+def test_report(monkeypatch, tmp_path, command):
+    """Each step runs, whatever the others do. The report and the exit status say which ones failed."""
+    report = tmp_path / "regression.md"
+    report.write_text("before\n<!-- begin regression -->\n<!-- end regression -->\nafter\n")
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
+    monkeypatch.setattr(night, "STEPS", STEPS)
+    monkeypatch.setattr(night, "REPORT", report)
+    done = command("--seed", "7", "--json", "--write", main=night.main)
+    steps = json.loads(done.stdout)["steps"]
+    found = [("good", "passed", "seed 7 7"), ("bad", "failed", "two differ"), ("late", "no end", "begun")]
+    assert [(step["title"], step["result"], step["last"]) for step in steps] == found
+    assert done.returncode == 1 and "bad: failed; late: no end" in done.stderr
+    text = report.read_text()
+    assert "seed 7." in text and "| bad | failed | 0 | two differ |" in text and text.endswith("after\n")
+    assert command("good", "--seed", "7", main=night.main).returncode == 0
+
+
+def test_limits():
+    """The steps end within two hours, and their titles differ."""
+    assert sum(step.limit for step in night.STEPS) <= 7200
+    assert len({step.title for step in night.STEPS}) == len(night.STEPS)
