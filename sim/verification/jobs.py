@@ -57,6 +57,19 @@ def relocated(program, bases):
     return moved
 
 
+def _lacks_tiles(program):
+    """Returns True if a MATMUL of the program takes more tiles than were loaded before."""
+    tiles = 0
+    for word in program:
+        if isinstance(word, tuple) and word[0] is Opcode.LOAD_WEIGHTS:
+            tiles += word[1]["rows"]
+        elif isinstance(word, tuple) and word[0] is Opcode.MATMUL and not word[1].get("keep"):
+            tiles -= word[1]["tiles0"] * word[1]["tiles1"]
+        if tiles < 0:
+            return True
+    return False
+
+
 class Session:
     """Random jobs for cores that start after power-up.
 
@@ -182,6 +195,8 @@ class Session:
         if kind == "refused":
             cause, place = self._refusal(program, {name: size + shifts[name] for name, size in sizes.items()})
             faults = {(cause, shifts["MODEL"] + place * self.config.instruction_bytes)}
+            if _lacks_tiles(program):
+                faults.add(("TIMEOUT", None))
         if self.cores > 1 and kind != "clean":  # a core that stops also ends the runs of the others
             faults = {None, *((cause.name, None) for cause in Fault)}
         image = self._image(program).ljust(sizes["MODEL"], b"\0")
