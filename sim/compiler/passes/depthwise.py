@@ -123,18 +123,10 @@ def _is_plain(graph, stage):
 
 
 class _DepthwiseMapping:
-    """Chooses the depthwise stages to map with positions in the lanes. A mapping is chosen if it saves cycles of the array.
-
-    In all methods, `number` is the index of a depthwise stage, and `rows` the number of rows of its source per vector.
-
-    Parameters
-    ----------
-    graph : Graph
-    n, batch : int
-    """
+    """Chooses the depthwise stages to map with positions in the lanes. In all methods, `number` is the index of such a stage."""
 
     def __init__(self, graph, n, batch):
-        self.graph, self.n, self.batch, self.known = graph, n, batch, {}
+        self.graph, self.n, self.batch = graph, n, batch
         self.readers, self.writers = {}, {}
         for number, stage in enumerate(graph.stages):
             self.writers.setdefault(stage.output, []).append(number)
@@ -143,24 +135,26 @@ class _DepthwiseMapping:
 
     def pair(self, number):
         """Returns the index of the pointwise stage that reads depthwise stage `number`, if both stages can be mapped."""
-        stage, tensors = self.graph.stages[number], self.graph.tensors
-        graph, channels = self.graph, self.graph.channels(stage)
+        graph, stage = self.graph, self.graph.stages[number]
+        whole, channels = graph.tensors[stage.output].shape[:2], graph.channels(stage)
         if not (_is_depthwise(graph, stage) and _is_plain(graph, stage)) or channels % self.n or stage.output in graph.outputs:
             return None
         source, behind = stage.terms[0].source, self.readers.get(stage.output, ())
         if len(self.writers.get(source, ())) != 1 or self.readers[source] != [number]:
             return None
-        if tensors[source].width > self.n and not self._step(stage):
-            return None
         if len(behind) != 1 or len(self.writers[stage.output]) != 1:
             return None
-        reader = self.graph.stages[behind[0]]
-        whole = reader.size == stage.size == tensors[stage.output].shape[:2]
-        if not (whole and _is_pointwise(graph, reader) and _is_plain(graph, reader)) or reader.output in graph.outputs:
+        reader = graph.stages[behind[0]]
+        if not (_is_pointwise(graph, reader) and _is_plain(graph, reader)) or reader.output in graph.outputs:
             return None
-        return behind[0] if self._begins_whole(source) else None
+        return behind[0] if reader.size == stage.size == whole and self._begins_whole(source) else None
 
-    def _step(self, stage):
+    def _begins_whole(self, name):
+        writer = self.graph.stages[self.writers[name][0]]
+        beyond = writer.softmax or writer.times or self.graph.has_bias_rows(writer)
+        return not beyond and writer.result_size == self.graph.tensors[name].shape[:2]
+
+    def _block(self, stage):
         """Returns the largest possible number of results per vector if rows of the source are split into blocks. Returns 0 if
         the rows cannot be split."""
         term, width = stage.terms[0], stage.size[1]
@@ -169,52 +163,25 @@ class _DepthwiseMapping:
             return 0
         return max((step for step in range(1, most + 1) if width % step == 0), default=0)
 
-    def _begins_whole(self, name):
-        writer = self.graph.stages[self.writers[name][0]]
-        beyond = writer.softmax or writer.times or self.graph.has_bias_rows(writer)
-        return not beyond and writer.result_size == self.graph.tensors[name].shape[:2]
-
-    def entries(self, number):
-        """Returns the candidates for the source's rows per vector, for a depthwise stage whose source is not computed by a mapped
-        stage."""
-        source = self.graph.tensors[self.graph.stages[number].terms[0].source]
-        writer = self.graph.stages[self.writers[source.name][0]]
-        return range(1, max(1, self.n // source.width) + 1 if _is_plain(self.graph, writer) and source.height > 1 else 2)
-
-    def best(self, number, rows):
-        """Returns `(cycles saved, {stage index: _Band})` of the best mapping for the chain of depthwise stages that
-        begins at stage `number`. Returns None if there is no mapping."""
-        key = number, rows
-        if key not in self.known:
-            found = [self._saved(number, band) for band in self._bands(number, rows)]
-            self.known[key] = max(found, key=lambda one: one[0], default=None)
-        return self.known[key]
-
-    def _bands(self, number, rows):
-        stage = self.graph.stages[number]
-        term, source = stage.terms[0], self.graph.tensors[stage.terms[0].source]
-        kernel = self.graph.kernel(term)
-        if source.width > self.n:
-            return [_Band(term, kernel, source.shape[:2], stage.size, 1, 1, self._step(stage))] if rows == 1 else []
-        if rows > source.height or rows * source.width > self.n:
-            return []
-        most = min(self.n // stage.size[1], stage.size[0])
-        sizes = source.shape[:2], stage.size
-        bands = (_Band(term, kernel, *sizes, rows, made, stage.size[1]) for made in range(1, most + 1))
+    def _bands(self, stage):
+        term, (height, width) = stage.terms[0], stage.size
+        kernel, source = self.graph.kernel(term), self.graph.tensors[term.source].shape[:2]
+        if source[1] > self.n:
+            columns = self._block(stage)
+            return [_Band(term, kernel, source, stage.size, 1, 1, columns)] if columns else []
+        rows, made = (range(1, min(one, self.n // across) + 1) for one, across in (source, (height, width)))
+        bands = (_Band(term, kernel, source, stage.size, *one, width) for one in product(rows, made))
         return [band for band in bands if band.step is not None]
 
-    def _saved(self, number, band):
-        behind, stage, made = self.pair(number), self.graph.stages[number], band.made
-        following, rest = self.readers.get(self.graph.stages[behind].output, ()), None
-        if len(following) == 1 and self.pair(following[0]) is not None:
-            rest = self.best(following[0], made)
-        if rest is None or not worth(rest[0]):
-            rest = 0, {}
-        area = stage.size[0] * stage.size[1]
-        channels = self.graph.channels(stage)
-        before = prod(stage.terms[0].kernel) * tiles_of(channels, self.n) * max(self.n, area) * self.batch
-        after = band.passes * channels * max(self.n, prod(band.size) * self.batch)
-        return before - after + rest[0], {number: band} | rest[1]
+    def best(self, number):
+        """Returns the :class:`_Band` that saves the most cycles of the array. Returns None if none saves any."""
+        if self.pair(number) is None:
+            return None
+        stage, channels = self.graph.stages[number], self.graph.channels(self.graph.stages[number])
+        before = prod(stage.terms[0].kernel) * tiles_of(channels, self.n) * max(self.n, prod(stage.size)) * self.batch
+        saved = {band: before - band.passes * channels * max(self.n, prod(band.size) * self.batch) for band in self._bands(stage)}
+        band = max(saved, key=saved.get, default=None)
+        return band if band and worth(saved[band]) else None
 
 
 def worth(saved):
@@ -225,12 +192,8 @@ def worth(saved):
 def map_depthwise(graph, config, batch):
     """Returns the graph in which depthwise convolutions are mapped with positions in the lanes where this saves cycles of the
     array. The core must have `transpose`."""
-    mapping, bands = _DepthwiseMapping(graph, config.n, batch), {}
-    for number in range(len(graph.stages) if config.transpose else 0):
-        if number not in bands and mapping.pair(number) is not None:
-            found = (mapping.best(number, rows) for rows in mapping.entries(number))
-            saved, more = max((one for one in found if one), key=lambda one: one[0], default=(0, {}))
-            bands |= more if worth(saved) else {}
+    mapping = _DepthwiseMapping(graph, config.n, batch)
+    bands = {number: band for number in range(len(graph.stages) * config.transpose) if (band := mapping.best(number))}
     made = graph.copied()
     made.stages = [*graph.stages]
     for number, band in bands.items():
