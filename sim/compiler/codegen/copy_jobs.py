@@ -11,7 +11,6 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...ir.strided_copies import strided_copies
-from ..memory.matrices import stretches
 from ..tuning import LOAD_COST
 from .tile_runs import Tile
 
@@ -24,15 +23,16 @@ def add_copies(code, product):
     begun = np.full(code.rows * code.columns, code.started)
     _turn(code, product, begun)
     rows, tiles, read, choices = _vectors(code, product, product.copies.entries)
-    for part in _parts(code, tiles, read):
-        places = _loaded(code, product.source, tiles[part], read[part])
+    unit = _unit(code, product)
+    for part in _parts(code, tiles, read, unit):
+        places = _loaded(code, product.source, tiles[part], read[part], unit)
         for number in np.unique(choices[part]).tolist():
             own = choices[part] == number
             tile = code.emitter.tile(product.weights, 0, number, False)
             _add(code, tile, begun, rows[part][own], places[own])
-    for first, count in stretches(np.flatnonzero(~begun)):
-        code.emitter.bring([Tile(Region.MODEL, code.emitter.constants.nothing)])
-        code.emitter.matmul(code.acc + first, code.emitter.zeros, [(1, 0), (count, 0)], start=1)
+    rows, nothing = np.flatnonzero(~begun), Tile(Region.MODEL, code.emitter.constants.nothing)
+    if rows.size:
+        _add(code, nothing, begun, rows, np.full(rows.size, code.emitter.zeros))
     code.started = True
 
 
@@ -51,9 +51,7 @@ def _vectors(code, product, entries):
     `entries`."""
     source, period = product.source.geometry.period, code.geometry.period
     own = entries[(entries[:, 1] >= code.column) & (entries[:, 1] < code.column + code.columns)]
-    found = []
-    if not len(own):
-        return np.zeros((4, 0), int)
+    found = [np.zeros((4, 0), int)]
     for sample in range(code.row // period, min(-(-(code.row + code.rows) // period), code.geometry.batch)):
         row = own[:, 0] + sample * period - code.row
         there = (row >= 0) & (row < code.rows)
@@ -62,36 +60,44 @@ def _vectors(code, product, entries):
     return np.concatenate(found, axis=1)
 
 
-def _parts(code, tiles, read):
+def _unit(code, product):
+    """Returns the number of rows of the source that are loaded together: those of a sample, if jobs of other column tiles read
+    the others and all fit the unified buffer."""
+    source = product.source
+    whole = product.is_whole_copy and source.tiles * source.geometry.period <= code.emitter.memories.operands.size // 2
+    return source.geometry.period if whole else 1
+
+
+def _parts(code, tiles, read, unit):
     """Divides vectors of the source into parts that fit the unified buffer together. Yields their numbers."""
     most = code.emitter.memories.operands.size // 2
     if not len(tiles):
         return
-    if len(np.unique(tiles)) * _size(read) <= most:
+    if len(np.unique(tiles)) * _size(read, unit) <= most:
         yield np.arange(len(tiles))
         return
     for tile in np.unique(tiles):
         numbers = np.flatnonzero(tiles == tile)
-        blocks = np.zeros(len(numbers), int) if _size(read[numbers]) <= most else read[numbers] // most
+        blocks = np.zeros(len(numbers), int) if _size(read[numbers], unit) <= most else read[numbers] // (most // unit * unit)
         for block in np.unique(blocks):
             yield numbers[blocks == block]
 
 
-def _blocks(read):
+def _blocks(read, unit):
     """Yields the ranges `(first, count)` of rows that are loaded together. A few rows between them are loaded, too."""
-    rows = np.unique(read)
-    ends = np.flatnonzero(np.diff(rows) > LOAD_COST) + 1
-    for some in np.split(rows, ends):
-        yield int(some[0]), int(some[-1] - some[0]) + 1
+    units = np.unique(read // unit)
+    ends = np.flatnonzero(np.diff(units) > max(1, LOAD_COST // unit)) + 1
+    for some in np.split(units, ends):
+        yield int(some[0]) * unit, int(some[-1] - some[0] + 1) * unit
 
 
-def _size(read):
-    return sum(count for _, count in _blocks(read))
+def _size(read, unit):
+    return sum(count for _, count in _blocks(read, unit))
 
 
-def _loaded(code, source, tiles, read):
+def _loaded(code, source, tiles, read, unit):
     """Loads vectors of the source, unless they are on the chip. Returns the row in the unified buffer of each."""
-    store, wanted, blocks = code.emitter.memories.operands, np.unique(tiles).tolist(), [*_blocks(read)]
+    store, wanted, blocks = code.emitter.memories.operands, np.unique(tiles).tolist(), [*_blocks(read, unit)]
     before = None
     while True:  # a load may replace blocks that were on the chip
         found = [code.loaded(source, wanted, first, count, store) for first, count in blocks]

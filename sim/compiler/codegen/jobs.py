@@ -11,7 +11,6 @@ from ..tuning import FIRST_LOADS, LAST_LOADS, LAST_PART, SHORT_ROWS
 from .band_jobs import positions_of, write_band_job
 from .copy_jobs import add_copies
 from .results import is_plain, key_of, write_results, write_update
-from .scatter_jobs import scatter
 from .tile_runs import Tile, alike, steps_of
 from .window_jobs import WindowCode
 
@@ -61,8 +60,6 @@ class SumCode:
                     yield from self._matrix(product)
                 elif product.window:
                     yield from WindowCode(self, product).add()
-                elif product.kind == "scatter":
-                    scatter(self, product)
                 elif product.kind == "copied":
                     add_copies(self, product)
                 else:

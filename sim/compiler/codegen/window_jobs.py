@@ -4,12 +4,10 @@ from itertools import groupby
 
 import numpy as np
 
-from amaranth_tpu.hw.spec.isa import Region
-
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
 from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
-from .tile_runs import Tile, alike, steps_of
+from .tile_runs import alike, steps_of
 
 __all__ = ["WindowCode"]
 
@@ -21,7 +19,7 @@ class WindowCode:
     ----------
     code : SumCode
     product : Product
-        Of kind `"window"` or `"gather"`.
+        Of kind `"window"`.
 
     Members
     -------
@@ -58,27 +56,23 @@ class WindowCode:
         if not code.started and code.sums.start_rows not in ("zeros", "one"):
             code.begin_with_nothing()
         begun, columns = code.started, range(code.columns)
-        if product.kind == "gather" and not begun and self._loops():
-            self._gather(self._loops())
-        elif product.kind == "window" and product.weights.form == "turned":
+        if product.weights.form == "turned":
             for first, count, inputs in alike(code.columns, self._inputs_of):
                 for number, some in enumerate(self._fitting(inputs)):
                     tiles = [self._tiles(position, k, range(first, first + count)) for position, k in some]
                     yield from self._pass(tiles, some, first, begun or number > 0)
-        elif product.kind == "window" and self._loops() and self._is_one_number():
+        elif self._loops() and self._is_one_number():
             self._sum(begun)
         else:
             for c in columns:
-                inputs = [(position, self._tile_of(c)) for position in self._positions(c)]
+                inputs = [(position, self.code.column + c) for position in self._positions()]
                 yield from self._pass([[self._diagonal(position, c)] for position, _ in inputs], inputs, c, begun)
         code.started = True
 
     # Kernel positions and tiles
 
-    def _positions(self, column):
-        """Returns the kernel positions that a column tile adds. Positions whose operands are all zero are left out."""
-        if self.product.kind == "gather":
-            return [(self.code.column + column) // self.product.source.tiles]
+    def _positions(self):
+        """Returns the kernel positions that are added. Positions whose operands are all zero are left out."""
         window = self.window
         read = [
             position
@@ -88,10 +82,7 @@ class WindowCode:
         return read or [0]
 
     def _inputs(self):
-        return [(position, k) for position in self._positions(0) for k in range(self.product.source.tiles)]
-
-    def _tile_of(self, column):
-        return (self.code.column + column) % self.product.source.tiles
+        return [(position, k) for position in self._positions() for k in range(self.product.source.tiles)]
 
     def _fitting(self, inputs):
         """Divides inputs into lists, so that the images of the tiles of each list are on the chip together."""
@@ -125,32 +116,10 @@ class WindowCode:
 
     def _diagonal(self, position, column):
         emitter, weights, n = self.emitter, self.product.weights, self.code.n
-        if self.product.kind == "gather":
-            return Tile(Region.MODEL, emitter.constants.identity)
         number = self._weights_position(position) * self.product.source.tiles + self.code.column + column
         return emitter.tile_at(weights, 0, 0 if weights.form == "number" else number * n)
 
     # Passes
-
-    def _gather(self, loops):
-        """Emits the passes over the windows of each column tile, which are one kernel position of a tile of the source. All
-        passes read the identity. A MATMUL has all tiles of the source that the job copies at a position, if their images are on
-        the chip together, and its operands are two loops."""
-        code, tiles, rows = self.code, self.product.source.tiles, self.ends[-1]
-        fits = tiles * rows <= self.emitter.memories.operands.size // 2 and code.rows == loops[0][0] * loops[1][0]
-        together = tiles if fits and merged_loops([(tiles, rows), *loops]) else 1
-        column = 0
-        while column < code.columns:
-            first = self._tile_of(column)
-            count = min(together, tiles - first, code.columns - column)
-            images, (position,) = self._images(range(first, first + count)), self._positions(column)
-            place, last = images[first] + self.down + self.window.offset(position), images[first] + (count - 1) * rows
-            count = count if images[first + count - 1] == last and len(images) == count else 1
-            whole = merged_loops([(count, rows), *loops]) if count > 1 else loops
-            if not column:
-                self.emitter.bring([self._diagonal(position, column)])
-            code.matmul(place, whole, 0, column, start=1, bias=code.biases[column], keep=int(column > 0))
-            column += count
 
     def _is_one_number(self):
         values = self.emitter.constants.lowered.step.constants.get(self.product.weights.name)
@@ -163,7 +132,7 @@ class WindowCode:
         self.emitter.bring([self._diagonal(0, 0)])
         while column < code.columns:
             most = max(1, min(code.columns - column, self.emitter.memories.operands.size // self.ends[-1]))
-            tiles = [self._tile_of(c) for c in range(column, column + most)]
+            tiles = [code.column + c for c in range(column, column + most)]
             images = self._images(tiles)
             first = [images[tile] + self.down for tile in tiles]
             step = first[1] - first[0] if most > 1 else 0

@@ -18,6 +18,7 @@ from amaranth_tpu.hw.spec.isa import Region
 from ..memory.matrices import matrix_of
 from ..memory.windows import Window
 from .forms import NotMatrices
+from .lane_copies import VectorCopies
 from .sums import MatrixSum, Phase, Product, Result
 
 __all__ = ["band_product", "is_window", "patches_of", "scattered", "window_product"]
@@ -85,7 +86,10 @@ def patches_of(lowered, term, size):
         source, geometry = lowered.matrix(term.source), lowered.geometries[size]
         made = matrix_of(*key, geometry.rows, source.channels, geometry, blocks=window.positions)
         made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
-        product = Product("gather", source, lowered.one, window=window)
+        places = np.stack([window.operands(one, 0, size[0]).reshape(-1) for one in range(window.positions)], axis=1)
+        row, position, tile = np.nonzero(np.repeat(places[..., None] >= 0, source.each, axis=2))
+        entries = np.stack([row, position * source.each + tile, places[row, position], tile, 0 * tile], axis=1)
+        product = Product("copied", source, lowered.one, copies=VectorCopies(entries))
         lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))
     return lowered.matrices[key]
 
@@ -106,8 +110,11 @@ def scattered(lowered, stage):
     if rows.geometry.period > 1:
         return None
     key = f"{stage.output}, by samples", "samples"
-    made = matrix_of(*key, rows.rows, output.channels, rows.geometry, layout="groups", blocks=prod(term.kernel))
+    made = matrix_of(*key, rows.rows, output.channels, rows.geometry, blocks=prod(term.kernel))
     made = lowered.matrices[key] = replace(made, vector=lowered.take(Region.SCRATCH, made.size))
     product = Product("matrix", rows, lowered.matrix(term.weights, "turned"), by_rows=True)
     lowered.sums.append(MatrixSum(made.name, [Phase((product,), [Result(made)])], made))
-    return Product("scatter", made, lowered.one)
+    number = np.arange(made.tiles)
+    position, tile = np.divmod(number, made.each)
+    copies = VectorCopies(np.stack([position, tile, 0 * tile, number, 0 * tile], axis=1))
+    return Product("copied", made, lowered.one, copies=copies)

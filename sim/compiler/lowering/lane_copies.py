@@ -1,6 +1,6 @@
-"""Copies by strides as vectors: which lanes of which vectors of the source each vector of the result has."""
+"""Copies as vectors: which vectors of the source, or which of their lanes, each vector of the result has."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -8,19 +8,26 @@ from ...golden.arithmetic import bfloat16
 from ...ir.strided_copies import places_of
 from ...ir.tiles import tiles_of
 
-__all__ = ["LaneCopies", "with_lanes"]
+__all__ = ["LaneCopies", "VectorCopies", "with_lanes"]
 
 
-class LaneCopies:
-    """The copies of a term, vector by vector. Each has one tile of weights, of zeros and ones, which chooses lanes. If a vector
-    of the result has one lane of consecutive vectors of the source, these vectors are the weights.
+@dataclass(eq=False)
+class VectorCopies:
+    """The copies of a product, vector by vector, by tiles of weights."""
+
+    #: Int array (copies, 5). Position and tile of a vector of the result, position and tile of a vector of the source, and number
+    #: of the tile of weights.
+    entries: np.ndarray
+    #: Int array (copies, 5). Position and tile of a vector of the result, position and tile of the first vector of the source,
+    #: and the lane. A vector of the result has one lane of consecutive vectors of the source, which are the weights.
+    turned: np.ndarray = field(default_factory=lambda: np.zeros((0, 5), int))
+
+
+class LaneCopies(VectorCopies):
+    """The copies of a term. Each has one tile of weights, of zeros and ones, which chooses lanes.
 
     Members
     -------
-    entries : int array (copies, 5)
-        Position and tile of a vector of the result, position and tile of a vector of the source, and number of the choice.
-    turned : int array (copies, 5)
-        Position and tile of a vector of the result, position and tile of the first vector of the source, and the lane.
     choices : int array (choices, n)
         For each lane of the result, the lane of the source; -1: none.
     """

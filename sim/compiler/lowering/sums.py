@@ -18,8 +18,7 @@ class Product:
     #: `"matrix"`: the rows of `source` times the tiles of `weights`. `"diagonal"`: channels of `source` times the diagonals of
     #: `weights`, a matrix of form `number` or `diagonal`. `"total"`: the sum of the rows of `weights`; its result has the form
     #: `vector`. `"window"`: windows of `source` times the tiles, or the diagonals, of the kernel positions of `weights`.
-    #: `"gather"`: the windows of `source`, with a block of channels for each kernel position. `"scatter"`: the blocks of channels
-    #: of `source`, which has a row for each sample, as rows of positions. `"bands"`: windows of vectors of `lanes` positions of
+    #: `"bands"`: windows of vectors of `lanes` positions of
     #: each channel of `source`, each channel by its own tiles. `"copied"`: `copies` of vectors of `source`.
     kind: str
     source: Matrix | None
@@ -30,7 +29,7 @@ class Product:
     window: Window | None = None
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
     blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.stage.Term`.
-    copies: Any = None  # a :class:`sim.compiler.lowering.lane_copies.LaneCopies`
+    copies: Any = None  # a :class:`sim.compiler.lowering.lane_copies.VectorCopies`
     zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
 
     @property
@@ -41,7 +40,12 @@ class Product:
     @property
     def has_lines(self):
         """Returns True if jobs must have whole lines of positions."""
-        return self.window is not None or self.kind == "scatter" or self.lanes > 0
+        return self.window is not None or self.lanes > 0 or self.is_whole_copy
+
+    @property
+    def is_whole_copy(self):
+        """Returns True if whole vectors are copied. Those of a sample are then on the chip together."""
+        return self.kind == "copied" and self.weights.form == "number"
 
     def held_rows(self, rows):
         """Returns the rows of the unified buffer that hold a tile of inputs for `rows` rows of a job. Tiles that are loaded
@@ -57,7 +61,7 @@ class Product:
     def inputs(self):
         """Tiles of inputs that each of the sums adds."""
         geometry = self.weights.geometry
-        if self.kind in ("diagonal", "gather", "scatter", "copied"):
+        if self.kind in ("diagonal", "copied"):
             return 1
         if self.kind == "bands" and self.window:
             return self.window.positions

@@ -33,11 +33,10 @@ FORMS = {
 }
 
 #: Orders of the axes in memory, outermost first. `tile` counts the tiles of a block, or of a set of n tiles; `row` counts the
-#: rows of a tile, or of a group of n rows.
+#: rows of a tile.
 LAYOUTS = {
     "planes": "half block tile row lane",
     "numbers": "block tile row lane half",  # binary32 numbers, as RING takes them, with the lower half first
-    "groups": "half group tile block row lane",  # n rows of a tile of channels follow each other for all blocks
     "sets": "half block set row tile lane",  # the vectors of a row of n tiles follow each other, and are later loaded transposed
 }
 
@@ -234,13 +233,13 @@ def matrix_of(name, form, rows, channels, geometry, region=Region.SCRATCH, layou
     Default: `rows`."""
     made = Matrix(name, form, rows, channels, geometry, region, 0, (), **fields)
     n, order, each, first = geometry.n, LAYOUTS[layout].split(), made.each, 0
-    sizes = {"half": made.halves, "block": made.blocks, "set": -(-each // n), "tile": each, "group": -(-rows // n), "lane": n}
+    sizes = {"half": made.halves, "block": made.blocks, "set": -(-each // n), "tile": each, "lane": n}
     sizes |= {"tile": n} if "set" in order else {}
-    sizes["row"] = n if "group" in order else pitch or rows
+    sizes["row"] = pitch or rows
     strides = {name: prod(sizes[inner] for inner in order[place + 1 :]) for place, name in enumerate(order)}
     if order[-1] == "half":
         first, strides["half"] = made.halves - 1, -1
-    outer = {"block": ("tile", each), "set": ("tile", n), "group": ("row", n)}
+    outer = {"block": ("tile", each), "set": ("tile", n)}
     axes = [Axis(*outer[name], strides[name]) for name in outer if name in order]
     axes = [axis for axis in axes if axis.stride != axis.every * strides[axis.of]]  # else one axis has the places of both
     axes += [Axis(name, 1, strides[name]) for name in ("half", "tile", "row", "lane")]

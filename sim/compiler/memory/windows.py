@@ -76,13 +76,17 @@ class Window:
         """Returns the loops (count, stride) over the lines of sums and their positions."""
         return [(lines, self.stride[0] * self.pitch), (self.size[1], self.stride[1])]
 
+    def operands(self, position, first, lines):
+        """Returns the source position of the operand of each sum of these lines, (lines, width), for a kernel position, and -1
+        for zeros."""
+        image, ((_, down), (width, across)) = self.image(first, lines), self.loops(lines)
+        return image[self.offset(position) + np.arange(lines)[:, None] * down + np.arange(width) * across]
+
     @lru_cache(maxsize=4096)  # noqa: B019
     def reach(self, position, first, lines):
         """Returns the lines of sums, (first, end) of the `lines` lines from line `first` on, from the first to the last for which
         a kernel position has an operand that is not zero. Returns None if all operands are zero."""
-        image, ((_, down), (width, across)) = self.image(first, lines), self.loops(lines)
-        places = self.offset(position) + np.arange(lines)[:, None] * down + np.arange(width) * across
-        (found,) = np.nonzero((image[places] >= 0).any(axis=1))
+        (found,) = np.nonzero((self.operands(position, first, lines) >= 0).any(axis=1))
         return (int(found[0]), int(found[-1]) + 1) if found.size else None
 
 

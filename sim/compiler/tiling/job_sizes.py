@@ -59,25 +59,26 @@ def _unit_within(sums):
     """Returns the number that divides the rows of a job if jobs may have a part of a sample, though initial sums or products
     differ from sample to sample. Returns None if they may not."""
     has_lines = any(one.has_lines for one in sums.products) or any(one.has_own_size for one in sums.results)
-    turned = any(one.turned or one.kind == "scatter" for one in sums.products)
+    turned = any(one.turned for one in sums.products)
     return None if has_lines or turned or sums.shape.form != "samples" else sums.shape.geometry.n
 
 
 def _image_rows(sums, rows, memories):
-    """Returns the largest number of rows of the images that a job of `rows` rows reads. The column tiles of a copy for a dense
-    layer read all tiles in turns, so their images stay on the chip, if the images of the smallest job fit half of the operands'
-    rows. The images of other tiles are loaded again for each kernel position, if the images of the smallest job do not fit."""
+    """Returns the largest number of rows of the images that a job of `rows` rows reads. They are loaded again for each kernel
+    position, if the images of the smallest job do not fit. The vectors of a sample that are copied stay on the chip, if they fit
+    half of the operands' rows."""
     found, size = 0, memories.operands.size
     for one in (one for one in sums.products if one.window):
         tiles = one.source.tiles
         least = tiles * one.window.most_rows(_unit(sums))
-        if one.kind == "gather" and (one.window.size != (1, 1) or least > size // 2):
-            tiles = 1
         if one.kind == "window" and least > size and not memories.is_divided:
             tiles = 1
         if one.kind == "bands":
             tiles = one.source.geometry.n
         found = max(found, tiles * one.window.most_rows(rows))
+    for one in (one for one in sums.products if one.is_whole_copy):
+        each = one.source.tiles * one.source.geometry.period
+        found = max(found, each * -(-rows // sums.shape.geometry.period) if each <= size // 2 else 0)
     return found
 
 
