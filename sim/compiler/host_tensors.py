@@ -9,7 +9,7 @@ from amaranth_tpu.hw.spec.isa import Region
 
 from ..golden.arithmetic import bfloat16
 
-__all__ = ["HostTensor", "halves_of", "host_tensor", "whole_of"]
+__all__ = ["HostTensor", "halves_of", "whole_of"]
 
 
 def halves_of(values):
@@ -49,8 +49,3 @@ class HostTensor:
         """Returns the tensor of each core, from a list of the cores' images of its region."""
         parts = [image[self.rows].tobytes() for image in images]
         return [self.unpack(parts)] * len(parts) if self.divided else [*map(self.unpack, parts)]
-
-
-def host_tensor(region, first, size, pack, unpack=None):
-    """Returns the :class:`HostTensor` of `size` vectors that start at vector `first`."""
-    return HostTensor(region, slice(first, first + size), pack, unpack)

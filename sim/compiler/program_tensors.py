@@ -1,6 +1,5 @@
 """The tensors of a network or a step that the host writes or reads."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ from ..golden.arithmetic import bfloat16
 from ..golden.ring import held_by
 from ..golden.steps import segments_of, whole_of_segments
 from ..ir.tiles import dense
-from .host_tensors import HostTensor, host_tensor
+from .host_tensors import HostTensor
 from .passes.ungrouping import packed
 from .program import factor
 
@@ -32,7 +31,8 @@ def tensors_of(lowered, constants, cores):
             tensors[one] = _divided(lowered, lowered.matrix(one), name, cores)
     for name, tensor in step.factors.items():
         pack = partial(_factor, lowered.matrix(tensor, "number"))
-        tensors[factor(name)] = host_tensor(Region.MODEL, constants.place(tensor), constants.n, pack)
+        first = constants.place(tensor)
+        tensors[factor(name)] = HostTensor(Region.MODEL, slice(first, first + constants.n), pack)
     return tensors
 
 
@@ -50,7 +50,7 @@ def _input(lowered, name):
             data[start : start + matrices[one].size * bytes_of_vector] = matrices[one].pack(made)
         return bytes(data)
 
-    return host_tensor(Region.INPUT, first, size, pack)
+    return HostTensor(Region.INPUT, slice(first, first + size), pack)
 
 
 def _tensor(lowered, matrix):
@@ -85,7 +85,7 @@ def _divided(lowered, matrix, whole, cores):
     def unpack(data):
         return whole_of_segments([matrix.unpack(one, own) for one in data], channels[-1]).reshape(-1, *shape)
 
-    return replace(host_tensor(matrix.region, matrix.vector, matrix.size, pack, unpack), divided=True)
+    return HostTensor(matrix.region, matrix.vectors, pack, unpack, divided=True)
 
 
 def _factor(matrix, value):

@@ -17,7 +17,7 @@ def geometries_of(step, n, batch):
     sizes |= {size for stage in step.stages if step.tensors[stage.output].samples for size in (stage.size, stage.result_size)}
     padded, found = set(), {}
     for stage in step.stages:
-        for term in stage.terms if not _is_total(step, stage) else ():
+        for term in stage.terms if step.tensors[stage.output].samples else ():
             if step.tensors[term.weights].samples:
                 names = {term.weights}
                 if step.state:  # gradients read all of them as weights
@@ -48,10 +48,6 @@ def _read_rows(step, n):
                 rows = (lines - 1) * term.lanes + term.blocks[-1][0] + n
             found[size] = max(found.get(size, 0), rows)
     return found
-
-
-def _is_total(step, stage):
-    return not step.tensors[stage.output].samples
 
 
 def forms_of(step, views):

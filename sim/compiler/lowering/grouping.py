@@ -23,23 +23,20 @@ class Grouping:
 
     Members
     -------
-    made : dict of str to int
-        Number of the sum that computes a tensor.
+    made : dict of str to (int, int)
+        Number of the sum that computes a tensor, and of its phase.
     places : dict to (int, int)
-        Number of the sum, and of its phase, for each key of a stage's sums.
-    wide : dict of str to (int, int)
-        The same for each binary32 tensor that is only the start of other sums.
+        The same for each key of a stage's sums.
     plain : dict
         Tensor of the rounded sums, for each key of a stage's sums.
-    rounded : dict of str to (int, int)
-        Number of the sum and of its phase, for each tensor of rounded sums.
-    late : dict of str to (int, int)
-        The same for each result by table, and of a Softmax. It is written after the other results of the phase.
+    wide, rounded, late : set of str
+        Binary32 tensors that are only the start of other sums, tensors of rounded sums, and results by table or of a Softmax,
+        which are written after the other results of the phase.
     """
 
     def __init__(self, lowered):
         self.lowered, self.step = lowered, lowered.step
-        self.made, self.places, self.wide, self.plain, self.rounded, self.late = {}, {}, {}, {}, {}, {}
+        self.made, self.places, self.plain, self.wide, self.rounded, self.late = {}, {}, {}, set(), set(), set()
 
     def add_all(self):
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
@@ -59,7 +56,7 @@ class Grouping:
 
     def _add(self, stage, starts):
         sums, tensor = self.lowered.sums, self.step.tensors[stage.output]
-        is_start = self._is_only_start(stage, starts)
+        is_start = tensor.wide and stage.output in starts
         place = self._place(stage, is_start or stage.output in self.lowered.exchanged)
         if place is None and stage.times and not stage.pool and stage.function == NONE and self.plain.get(stage.sums):
             stage = replace(stage, start=self.plain[stage.sums], terms=())  # the product rounds the sums first
@@ -70,18 +67,17 @@ class Grouping:
             made = self._sum(stage, shape)
             sums.append(made)
             place = self.places[stage.sums] = len(sums) - 1, 0
-        number, phase = place
-        self.made[stage.output] = number
+        number, phase = self.made[stage.output] = place
         if is_start:
-            self.wide[stage.output] = place
+            self.wide.add(stage.output)
             if stage.output not in self.step.outputs:
                 return
         sums[number].phases[phase].results.append(self.lowered.result(stage))
         if stage.function.is_table or stage.softmax:
-            self.late[stage.output] = place
+            self.late.add(stage.output)
         if not (tensor.wide or stage.times or stage.select or stage.softmax or stage.pool) and stage.function == NONE:
             self.plain.setdefault(stage.sums, stage.output)
-            self.rounded[stage.output] = place
+            self.rounded.add(stage.output)
 
     def _sum(self, stage, shape):
         """Returns the sums of a stage without results. Sums of one bfloat16 tensor are a product by 1, which needs no bias rows.
@@ -92,9 +88,6 @@ class Grouping:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
         is_image = stage.output in self.lowered.folded.images
         return MatrixSum(stage.name or stage.output, [Phase(products)], shape, start, is_image=is_image)
-
-    def _is_only_start(self, stage, starts):
-        return self.step.tensors[stage.output].wide and stage.output in starts
 
     def _shape(self, stage):
         tensor = self.step.tensors[stage.output]
@@ -109,7 +102,7 @@ class Grouping:
         parameters never share the sums of a gradient: the products of an update are added to them, or cores exchange them."""
         beside = {name for name in (stage.times, stage.select and stage.select.tensor) if name}
         if stage.start in self.wide:
-            number, phase = self.wide[stage.start]
+            number, phase = self.made[stage.start]
             phases, operands = self.lowered.sums[number].phases, {*stage.operands} - beside - {stage.start}
             if not self._are_ready(operands, number, False) or not self._are_ready(beside, number, True):
                 if self.plain.get(stage.sums):
@@ -124,12 +117,12 @@ class Grouping:
             return self.places[stage.sums]
         place = None if is_gradient else self.places.get(stage.sums)
         if place is None and stage.times and not stage.terms and stage.function == NONE:
-            place = self.rounded.get(stage.start)  # the product rounds the sums first
-        is_late = any(self.late.get(name) == place for name in beside)
+            place = self.made[stage.start] if stage.start in self.rounded else None  # the product rounds the sums first
+        is_late = any(self.made[name] == place for name in beside & self.late)
         return place if place and not is_late and self._are_ready(beside, place[0], True) else None
 
     def _are_ready(self, names, number, same):
-        return all(self.made.get(name, -1) < number + same for name in names)
+        return all(name not in self.made or self.made[name][0] < number + same for name in names)
 
 
 def _needed(step):

@@ -17,7 +17,7 @@ from ..timing.units import turnaround
 from ..tuning import LAYER_LATENCY, TOLERATED, WINDOW_PART, WORTH
 from .pipeline import Pipeline
 
-__all__ = ["jobs_in_order", "reads_windows"]
+__all__ = ["Pace", "reads_windows"]
 
 
 def reads_windows(sums):
@@ -25,21 +25,8 @@ def reads_windows(sums):
     return any(product.has_lines for one in sums for product in one.products)
 
 
-def jobs_in_order(sums, writer, config):
-    """Yields `(sum, job)` in the order in which the jobs of a step are emitted, once for each step of the job.
-
-    Parameters
-    ----------
-    sums : list of MatrixSum or Move
-    writer : JobWriter
-        Plans the jobs of a run.
-    config : Config
-    """
-    yield from _Pace(sums, writer, config).items()
-
-
-class _Pace:
-    """The order of one step.
+class Pace:
+    """The order of the jobs of one step. `writer` plans and writes them.
 
     Members
     -------
@@ -70,6 +57,7 @@ class _Pace:
         self.pipeline = Pipeline(self.updates, config)
 
     def items(self):
+        """Yields `(sum, job)` in the order in which jobs are emitted, once for each step of a job."""
         for one, job, wait, is_last in self.order:
             if wait > WORTH:
                 yield from self.pipeline.advanced(self.pipeline.during(wait))

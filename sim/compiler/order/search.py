@@ -21,7 +21,7 @@ from ..tiling.job_sizes import can_join, exchanged_rows, operand_rows, plan_sum
 from ..timing.estimates import array_cycles
 from ..timing.model import simulate
 from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS, TRIED_ROWS
-from .ordering import jobs_in_order, reads_windows
+from .ordering import Pace, reads_windows
 
 __all__ = ["Order", "Schedule", "changes", "emitted_again", "search"]
 
@@ -162,7 +162,7 @@ def _emitted(constants, config, cores, order, tell=None):
     memories.most_rows = order.most_rows
     writer, sums = JobWriter(emitter, split), [one for one in split if one.products]
     whole = sum(array_cycles(one, (0, len(one.rows), 0, one.shape.tiles), config) for one in sums)
-    for one, job in jobs_in_order(split, writer, config):
+    for one, job in Pace(split, writer, config).items():
         writer.write(one, job)
         if tell:
             tell(writer.worked / max(1, whole))

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Term, span
-from ...ir.tiles import dense, saves_tiles
+from ...ir.tiles import dense
 
 __all__ = ["Fold", "Weighted", "best_folding", "count_passes", "fold_columns"]
 
@@ -158,24 +158,8 @@ class _Folding:
 
     def _weighted(self, term):
         if term not in self.known:
-            weights = self.graph.kernel(term)
-            if weights is None:  # only their shape matters
-                positions, channels = self.graph.tensors[term.weights].shape[1:]
-                shape = (channels, positions) if term.swapped else (positions, channels)
-                weights = np.broadcast_to(bfloat16(0), (1, 1, *shape))
-            self.known[term] = Weighted(term, weights)
+            self.known[term] = Weighted(term, self.graph.kernel(term))
         return self.known[term]
-
-    def _after_im2col(self, one):
-        """Returns a :class:`.Weighted` as the host's windows of an input make it."""
-        term, channels = one.term, self.graph.tensors[one.term.source].channels
-        is_input = term.source in self.graph.input_names and term.weights in self.graph.constants and term.groups == 1
-        if not (is_input and saves_tiles(term.kernel, channels, self.n)):
-            return one
-        if (one, "im2col") not in self.known:
-            plain = Term(term.source, term.weights, sparse=term.sparse)
-            self.known[one, "im2col"] = Weighted(plain, one.weights.reshape(1, 1, -1, one.weights.shape[3]))
-        return self.known[one, "im2col"]
 
     @property
     def packed(self):
@@ -201,7 +185,7 @@ class _Folding:
 
     @property
     def cycles(self):
-        found = ((stage, tuple(map(self._after_im2col, terms))) for stage, terms in self.stages)
+        found = [one for one in self.stages if all(term.weights is not None for term in one[1])]
         return sum(count_passes(terms, self.n) * max(self.n, prod(stage.sums_size)) for stage, terms in found)
 
 

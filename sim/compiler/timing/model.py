@@ -18,7 +18,7 @@ from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Opcode
 
 from ...rtl.host_memory import DEFAULT_HOST
 from .alone import alone_cycles, exchange
-from .shared_memory import shared_memory
+from .shared_memory import SharedMemory
 from .tile_path import TilePath
 from .units import ACTIVATE, LOAD, MATMUL, RING, STORE, UNITS, WEIGHTS, Timeline, turnaround
 from .vector_port import VectorPort
@@ -36,7 +36,8 @@ _RESULTS, _RESULTS_IDEAL, _STORED, _LOADED, _TILE, _EXCHANGED = 11, 6, 8, 2, 2, 
 class _Run:
     def __init__(self, ops, config, memory, ideal, limit, cores):
         self.ops, self.config, self.latency, self.ideal, self.limit = ops, config, memory.latency, ideal, limit
-        self.cores, latency, self.shared = cores, memory.latency, shared_memory(memory, config)
+        self.cores, latency = cores, memory.latency
+        self.shared = SharedMemory(memory, config) if memory.beat_cycles(config) else None  # None: not shared
         self.rows = sum(op.passes * op.rows for op in ops if op.unit == MATMUL)
         self.beats = config.beats_per_vector
         self.wake = [0, _START + latency]
