@@ -180,10 +180,10 @@ def cycle_texts(config):
     available.
 
     The time of results is counted from the last cycle in which the row occupies the unit. `b` is the number of bus beats of a
-    vector.
+    vector. An instruction without an entry here works on results as ACTIVATE does, one row a cycle.
     """
     one_group = ", 1 more if `table_lanes` is n"
-    return {
+    return dict.fromkeys(Opcode, ("1 a row", "4 cycles later")) | {
         Opcode.HALT: ("-", "when all earlier instructions have ended"),
         Opcode.SYNC: ("-", "when all earlier instructions have ended"),
         Opcode.LOAD: (

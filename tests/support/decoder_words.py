@@ -23,25 +23,14 @@ from amaranth_tpu.sim.rtl.ports import pack, unpack
 __all__ = ["touched", "words"]
 
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
-UNITS = {
-    Opcode.HALT: Unit.CONTROL,
-    Opcode.SYNC: Unit.CONTROL,
-    Opcode.LOAD: Unit.LOAD,
-    Opcode.LOAD_BIAS: Unit.LOAD,
-    Opcode.LOAD_WEIGHTS: Unit.WEIGHTS,
-    Opcode.STORE: Unit.STORE,
-    Opcode.STORE_UPDATE: Unit.STORE,
-    Opcode.MATMUL: Unit.MATMUL,
-    Opcode.ACTIVATE: Unit.ACTIVATE,
-    Opcode.POOL: Unit.ACTIVATE,
-    Opcode.SOFTMAX: Unit.ACTIVATE,
-    Opcode.NORMALIZE: Unit.ACTIVATE,
-    Opcode.MULTIPLY: Unit.ACTIVATE,
-    Opcode.LOAD_TABLE: Unit.ACTIVATE,
-    Opcode.SELECT: Unit.ACTIVATE,
-    Opcode.UPDATE: Unit.ACTIVATE,
-    Opcode.RING: Unit.RING,
-}
+#: Units by the upper digit of their opcodes. Transfers have one digit, and the units of their lower digits.
+UNITS = {0: Unit.CONTROL, 2: Unit.MATMUL, 3: Unit.ACTIVATE, 4: Unit.RING}
+TRANSFERS = [Unit.LOAD, Unit.LOAD, Unit.WEIGHTS, Unit.STORE, Unit.STORE]
+
+
+def unit_of(opcode):
+    upper, lower = divmod(opcode.value, 16)
+    return TRANSFERS[lower] if upper == 1 else UNITS[upper]
 
 
 def touched(opcode, fields, config, cores):
@@ -136,7 +125,7 @@ def operation(opcode, fields, config):
     if opcode is Opcode.MATMUL:
         fields = {name: value for name, value in fields.items() if name in records(config)[opcode].widths}
         return "matmul", {"tag": 0, **fields, "rows": fields["rows0"] * fields["rows1"]}
-    if UNITS[opcode] is Unit.ACTIVATE:
+    if unit_of(opcode) is Unit.ACTIVATE:
         rows = fields.get("rows", fields.get("rows0"))
         found = {"tag": 0, "rows": rows}
         found |= {"row": fields["buffer"]} if opcode is not Opcode.UPDATE else {"update_row": fields["update"]}
@@ -294,7 +283,7 @@ async def words(ports, rng, *, config, count, kinds, make, calm=False):
         found = unpack(decoded_layout(config), ports.get("o__payload"))
         assert found["halt"] == (opcode is Opcode.HALT) and found["pc"] == pc
         footprint = unpack(footprint_layout(config), found["footprint"])
-        assert footprint["unit"] == UNITS[opcode].value
+        assert footprint["unit"] == unit_of(opcode).value
         spans = touched(opcode, fields, config, machine.size)
         for space in ("host", *spaces_of(config)):
             span = unpack(footprint_layout(config)[space].shape, footprint[space])
