@@ -9,7 +9,7 @@ stages and of their terms.
 from ..ir.losses import Loss
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
-from .operands import of_all_copies, source_term, start_term, weights_term
+from .operands import copy_terms, of_all_copies, source_term, start_term, weights_term
 from .results import add_sums_gradient, factor_term
 from .rings import add_sum_of_cores
 from .stages import add_like, identity, is_plain
@@ -122,7 +122,8 @@ class _Reverse:
             self._give(stage.start, (number, -1), start_term(step, stage.start, gradient))
         for place, term in enumerate(stage.terms):
             if term.source in self.moved:
-                self._give(term.source, (number, place), source_term(step, term, gradient))
+                for one in copy_terms(step, term, gradient) if term.copies else (source_term(step, term, gradient),):
+                    self._give(term.source, (number, place), one)
             if term.weights in self.moved:
                 self._give(term.weights, (number, place), weights_term(step, term, gradient))
 

@@ -4,27 +4,41 @@ Each rule returns the term that the gradient of a stage's sums adds to the gradi
 """
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from ml_dtypes import bfloat16
 
 from ..ir.stage import Term
+from ..ir.strided_copies import places_of, strided_copies
 from .stages import add_like, identity, row_sum
 
-__all__ = ["of_all_copies", "source_term", "weights_term", "start_term"]
+__all__ = ["copy_terms", "of_all_copies", "source_term", "weights_term", "start_term"]
 
 
 def source_term(step, term, gradient):
     """Returns the term of the gradient of a term's source: a convolution over the gradient of the sums by the mirrored kernel.
     The stride of one is the distance of positions in the other."""
     tensor = step.tensors[gradient]
-    if term.copies:
-        return replace(term, source=gradient, copies=tuple(one.reversed for one in term.copies))
     if step.is_diagonal(term, tensor.shape):
         return replace(term, source=gradient)
     padding = tuple((k - 1) * apart - before for k, apart, before in zip(term.kernel, term.dilation, term.padding))
     apart = tuple(1 if count == 1 else stride for count, stride in zip((tensor.height, tensor.width), term.stride))
     return replace(term, source=gradient, stride=term.apart, padding=padding, apart=apart, swapped=not term.swapped)
+
+
+def copy_terms(step, term, gradient):
+    """Yields the terms of the gradient of a source whose values are copied: copies back to their places. The first term has the
+    first copy of each value, the second the second, and so on."""
+    index = places_of(term.copies, prod(step.tensors[gradient].shape))
+    written = np.flatnonzero(index >= 0)
+    written = written[np.argsort(index[written], kind="stable")]
+    read = index[written]
+    number = np.arange(len(read)) - np.searchsorted(read, read)
+    for one in range(number.max(initial=0) + 1):
+        back = np.full(prod(step.tensors[term.source].shape), -1)
+        back[read[number == one]] = written[number == one]
+        yield replace(term, source=gradient, copies=strided_copies(back, most=len(back)))
 
 
 def weights_term(step, term, gradient):

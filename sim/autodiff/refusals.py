@@ -14,6 +14,7 @@ from ..ir.strided_copies import places_of
 
 __all__ = ["REFUSALS", "check_trainable", "refusal"]
 
+_MOST_COPIES = 64  # of a value; its gradient has a term for each
 _CLASSES = "training needs a number for each class"
 #: Refusals of training: name -> (operators, message). `datasheet` writes them into sim/README.md.
 REFUSALS = {
@@ -31,8 +32,8 @@ REFUSALS = {
         "reads one position for all of its results, which can't be trained",
     ),
     "copies": (
-        "Gather, Expand and others that use values several times between layers",
-        "copies values to several places, which can't be trained",
+        f"Gather, Expand and others that use a value more than {_MOST_COPIES} times between layers",
+        f"copies a value to more than {_MOST_COPIES} places, which can't be trained",
     ),
     "windows": (
         f"MaxPool of {NOWHERE} positions or more",
@@ -82,7 +83,7 @@ def check_trainable(graph, loss):
             raise refusal(stage, "parts")
         if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
             raise refusal(stage, "function", stage.function.name)
-        if any(term.copies and not _is_injective(graph, stage, term) for term in stage.terms):
+        if any(term.copies and _copies_of_a_value(graph, stage, term) > _MOST_COPIES for term in stage.terms):
             raise refusal(stage, "copies")
         if any(0 in term.stride for term in stage.terms):
             raise refusal(stage, "position")
@@ -90,9 +91,9 @@ def check_trainable(graph, loss):
     _check_end(graph, last, loss)
 
 
-def _is_injective(graph, stage, term):
+def _copies_of_a_value(graph, stage, term):
     index = places_of(term.copies, prod(graph.tensors[stage.output].shape))
-    return np.bincount(index[index >= 0]).max(initial=0) < 2
+    return np.bincount(index[index >= 0]).max(initial=0)
 
 
 def _check_parts(graph, stage):

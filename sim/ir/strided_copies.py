@@ -22,11 +22,6 @@ class StridedCopy(NamedTuple):
     #: innermost axis is the last.
     axes: tuple
 
-    @property
-    def reversed(self):
-        """Returns the copy of the results back to their places in the source."""
-        return StridedCopy(self.result, self.source, tuple((count, to, apart) for count, apart, to in self.axes))
-
     def __str__(self):
         sizes = " ".join(f"{count}:{apart}>{to}" for count, apart, to in self.axes)
         return f"{self.source}>{self.result}" + f" {sizes}" * bool(sizes)
