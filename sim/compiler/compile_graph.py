@@ -117,15 +117,8 @@ def explained(graph, error):
 
 
 class _Variant:
-    """A graph, as the search compiles it.
-
-    Parameters
-    ----------
-    given : Graph
-        The graph, and the lowered one.
-    config, used : Config
-        Configuration of the core, and the features that the program uses.
-    """
+    """A graph, as the search compiles it: the `given` one, lowered to `graph`. `used` is the configuration of the features that
+    the program uses."""
 
     def __init__(self, given, graph, config, used, batch, cores=1):
         self.given, self.graph, self.config, self.used, self.batch, self.cores = given, graph, config, used, batch, cores

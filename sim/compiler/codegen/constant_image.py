@@ -21,10 +21,6 @@ def _fixed(n):
 class Constants:
     """The constants, in the order in memory: zeros, fixed tiles, function tables, and matrices of constants and factors.
 
-    Parameters
-    ----------
-    lowered : Lowered
-
     Members
     -------
     functions : tuple of Function, Derivative or InverseRoot
@@ -49,7 +45,7 @@ class Constants:
         self.functions = tuple({function.key: function for function in functions}.values())
         self.has_upper_rows = any(isinstance(one, Expansion) or one.start and not one.start.wide for one in sums)
         products = [product for one in sums for product in one.products]
-        factors = [product.weights for product in products if product.is_scale]
+        factors = [product.weights for product in products if product.kind == "diagonal" and product.weights.form == "number"]
         self.turns = any(product.turned for product in products)
         needs_ones = any(product.kind == "total" for product in products)
         turned = any(product.copies and len(product.copies.turned) for product in products)

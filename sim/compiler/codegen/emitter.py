@@ -7,7 +7,6 @@ from amaranth_tpu.hw.spec.isa import Opcode, Region, space_depth, spaces_of
 
 from ..timing.units import UNIT, UNITS
 from .instructions import LastUse, Op, accesses
-from .table_slots import TableSlots
 
 __all__ = ["ZEROS", "Emitter"]
 
@@ -44,7 +43,6 @@ class Emitter:
         self.places = {space: LastUse(space_depth(config, space)) for space in spaces_of(config)}
         self.places |= {region: LastUse(max(1, sizes.get(region, 0))) for region in (Region.OUTPUT, Region.SCRATCH)}
         self.worked = Counter()
-        self.slots = TableSlots(self.n)
 
     def emit(self, opcode, fields):
         """Emits an instruction. It waits for the earlier instructions of other units that use the same memory."""
@@ -64,28 +62,6 @@ class Emitter:
         """Emits an instruction that moves `rows` rows between the chip and host memory, from vector number `vector` of a region
         on."""
         self.emit(opcode, {"region": region, "offset": vector * self.config.vector_bytes, "rows": rows, **fields})
-
-    def transfer_table(self, key, table, vector, buffers, ahead=False):
-        """Selects the function with the key `key` for TABLE, and loads the part of its table that the function table does not
-        hold yet. Returns False if nothing is loaded.
-
-        Parameters
-        ----------
-        vector : int
-            First vector of the packed table in region MODEL.
-        buffers : Ring
-            Rows of the unified buffer for two transfers: a transfer to one half overlaps with the use of the other.
-        ahead : bool
-            True: loads only one binade, if its slot is free, of a function that is selected later.
-        """
-        runs, part = (self.slots.fill if ahead else self.slots.select)(key, table), buffers.size // 2
-        for first, word, rows in runs:
-            for start in range(0, rows, part):
-                count, buffer = min(part, rows - start), buffers.take(part)
-                self.transfer(Opcode.LOAD, Region.MODEL, vector + first + start, count, buffer=buffer)
-                fields = {"rows": count, "buffer": buffer, "word": word + start * self.n}
-                self.emit(Opcode.LOAD_TABLE, {**self.slots.settings, **fields})
-        return bool(runs)
 
     def load_zeros(self, buffer, count):
         """Loads `count` vectors of zeros into the unified buffer, starting at row `buffer`. Region MODEL holds the zeros at the

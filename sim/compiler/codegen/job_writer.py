@@ -16,13 +16,7 @@ __all__ = ["JobWriter"]
 
 
 class JobWriter:
-    """Emits jobs in the order of :mod:`sim.compiler.order.ordering`.
-
-    Parameters
-    ----------
-    emitter : MatrixEmitter
-    sums : list of MatrixSum or Move
-    """
+    """Emits jobs in the order of :mod:`sim.compiler.order.ordering`."""
 
     def __init__(self, emitter, sums):
         self.emitter, self.memories, self.sums, self.divides = emitter, emitter.memories, sums, not weaves(sums)
@@ -117,7 +111,8 @@ class JobWriter:
     def _steps(self, one, job):
         """Returns the generator of the steps of a job. A gradient that is exchanged between cores is computed in parts."""
         plan, take = self.plans[id(one)], None
-        row, rows, column, columns = _own(one, job)
+        row, rows, column, columns = job
+        rows = min(rows, one.shape.rows - row)  # on a ring, updates have the rows of a core's segment
         part, end = columns, column + columns
         if exchange := self.exchanges.get(id(one)):
             bucket = self.buckets[id(exchange), job] = Bucket(self.emitter, exchange, job)
@@ -131,9 +126,3 @@ def _exchanges(sums):
     """Returns {id of the sum of a gradient: :class:`ReduceScatter` of its jobs}."""
     pairs = (run[:2] for run in runs_of(sums) if len(run) > 1)
     return {id(one): exchange for one, exchange in pairs if isinstance(exchange, ReduceScatter)}
-
-
-def _own(one, job):
-    """Returns a job of a run for one of its sums. On a ring, updates have the rows of a core's segment."""
-    row, rows, *columns = job
-    return row, min(rows, one.shape.rows - row), *columns

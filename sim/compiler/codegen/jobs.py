@@ -20,16 +20,8 @@ PIECE = "piece"  # of a step
 
 
 class SumCode:
-    """Emits the jobs of a :class:`.MatrixSum`.
-
-    Parameters
-    ----------
-    emitter : MatrixEmitter
-    sums : MatrixSum
-    plan : SumPlan
-    take : callable or None
-        Allocates rows of the unified buffer for results, except results of Softmax and pooling. Default: the emitter's.
-    """
+    """Emits the jobs of a :class:`.MatrixSum` by its :class:`.SumPlan`. `take` allocates rows of the unified buffer for results,
+    except results of Softmax and pooling. Default: the emitter's."""
 
     def __init__(self, emitter, sums, plan, take=None):
         self.take = take or emitter.memories.results.take

@@ -8,6 +8,7 @@ from ...golden.function_tables import table_of
 from ..memory.memories import Memories
 from ..tuning import STARTING, TABLE_CYCLES, UPDATE_ROWS, UPDATES_AT_ONCE
 from .emitter import ZEROS, Emitter
+from .table_slots import TableSlots
 from .tile_runs import Tile, runs_of
 
 __all__ = ["MatrixEmitter"]
@@ -19,12 +20,6 @@ _ONE_PASS = {"start": 0, "keep": 0, "bias": 0, "bias_rows": 0, **_PASSES}
 
 class MatrixEmitter(Emitter):
     """Emits the instructions of a network or a step.
-
-    Parameters
-    ----------
-    config : Config
-    constants : Constants
-    cores : int
 
     Members
     -------
@@ -41,8 +36,7 @@ class MatrixEmitter(Emitter):
         self.kept, self._bringing, self._loads, self.image = self.memories.kept, None, 0, {}
         self._numbers = {one.name or one.output: number for number, one in enumerate(constants.lowered.step.stages)}
         self._transposed = set()  # vectors of region SCRATCH: the first of each group of n rows that is stored transposed
-        self._readers = constants.lowered.readers
-        self._apart = 0
+        self.readers, self.slots, self._apart = constants.lowered.readers, TableSlots(self.n), 0
         self.stage = "constants"
         self._has_zeros = False
         self._begin()
@@ -68,10 +62,6 @@ class MatrixEmitter(Emitter):
             self._has_zeros = True
             self.load_zeros(0, self.memories.zeros)
         return 0
-
-    def is_read_once(self, matrix):
-        """Returns True if the results of a step have one reader, and are not kept until the next step."""
-        return matrix.region is Region.SCRATCH and self._readers[matrix.name] == 1
 
     def resident(self, name):
         """Returns the first buffer row of a factor tile that stays on the chip, or None. Loads the tile at its first use."""
@@ -234,11 +224,19 @@ class MatrixEmitter(Emitter):
         return Tile(matrix.region, self.constants.weights + number * self.n, transpose, format_)
 
     def load_table(self, function, ahead=False):
-        """Selects a function by table, and loads its table as :meth:`transfer_table` does. Other functions need nothing."""
+        """Selects a function by table, and loads the part of its table that the function table does not hold yet. If `ahead`,
+        loads only one binade, if its slot is free, of a function that is selected later. Returns False if nothing is loaded."""
         if not function.is_table:
             return False
-        key = function.key
-        return self.transfer_table(key, table_of(function), self.constants.tables[key], self.memories.tables, ahead)
+        key, table, buffers = function.key, table_of(function), self.memories.tables
+        runs, part = (self.slots.fill if ahead else self.slots.select)(key, table), buffers.size // 2
+        for first, word, rows in runs:
+            for start in range(0, rows, part):  # a transfer to one half of the buffers overlaps with the use of the other
+                count, buffer = min(part, rows - start), buffers.take(part)
+                self.transfer(Opcode.LOAD, Region.MODEL, self.constants.tables[key] + first + start, count, buffer=buffer)
+                fields = {"rows": count, "buffer": buffer, "word": word + start * self.n}
+                self.emit(Opcode.LOAD_TABLE, {**self.slots.settings, **fields})
+        return bool(runs)
 
     def multiply(self, lanes, rows, acc, operand, buffer):
         self.emit(Opcode.MULTIPLY, {"rows": rows, "lanes": lanes, "acc": acc, "operand": operand, "buffer": buffer})

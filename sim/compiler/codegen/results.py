@@ -1,6 +1,6 @@
 """Code generation for the results of a job of sums of matrix products."""
 
-from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode
+from amaranth_tpu.hw.spec.isa import Condition, Format, FunctionCode, Opcode, Region
 
 from ...functions.functions import RELU
 from ..memory.windows import segments_of
@@ -107,7 +107,9 @@ def _last_read(code, result, column):
     """Returns the buffer row of the operand of a product that no other instruction reads, if it is on the chip. Else returns
     None. The result then overwrites the operand."""
     operand, emitter = result.times, code.emitter
-    if operand is None or operand.tiles != result.matrix.tiles or not emitter.is_read_once(operand):
+    if operand is None or operand.region is not Region.SCRATCH or emitter.readers[operand.name] != 1:
+        return None
+    if operand.tiles != result.matrix.tiles:
         return None
     return emitter.kept.pop(key_of(operand, code.column + column, code.row, code.rows), (None, 0))[0]
 

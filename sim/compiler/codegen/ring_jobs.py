@@ -57,36 +57,24 @@ def _emit_ring(emitter, mode, buffer, result, segment, stride):
 
 class Bucket:
     """The rows of the unified buffer for the exchange of the column tiles of a job. An instruction holds up accesses between its
-    operands and its results. Therefore, the sums of the core's segment follow the gradient.
-
-    Parameters
-    ----------
-    emitter : MatrixEmitter
-    exchange : ReduceScatter
-    job : (int, int, int, int)
-    """
+    operands and its results. Therefore, the sums of the core's segment follow the gradient."""
 
     def __init__(self, emitter, exchange, job):
         self.emitter, self.exchange, self.place, self.filled = emitter, exchange, None, 0
         *_, self.column, self.tiles = job
         self.each = 2 * max(exchange.source.rows, exchange.padded(emitter.cores))
         self.size = self.tiles * (self.each + 2 * exchange.made.rows)
-        self._key = exchange.source.name, "bucket", self.column
+        self.key = exchange.source.name, "bucket", self.column
 
     def take(self, count):
         """Returns the first row for results of `count` rows, which are whole tiles. Allocates the bucket at the first call."""
         emitter, rows = self.emitter, 2 * self.exchange.source.rows
         if self.place is None:
-            self.place = emitter.memories.exchanges.take(self.size, self._key)
+            self.place = emitter.memories.exchanges.take(self.size, self.key)
             for tile in range(self.tiles if self.each > rows else 0):
                 emitter.load_zeros(self.place + tile * self.each + rows, self.each - rows)
         self.filled += count // rows
         return self.place + (self.filled - count // rows) * self.each
-
-    @property
-    def is_there(self):
-        """Returns True if the bucket is full, and no other data has overwritten it."""
-        return self.filled == self.tiles and self._key in self.emitter.kept
 
     def load(self):
         """Loads the gradient from region SCRATCH."""
@@ -110,7 +98,7 @@ def reduce_scatter(emitter, exchange, job, bucket):
     gradient."""
     ring = emitter.memories.exchanges
     following = ring.next
-    if bucket is None or not bucket.is_there:
+    if bucket is None or bucket.filled < bucket.tiles or bucket.key not in emitter.kept:  # other data has overwritten it
         loaded = Bucket(emitter, exchange, job)
         loaded.load()
         if bucket:  # the next bucket does not take the place of one whose exchange follows
@@ -120,14 +108,7 @@ def reduce_scatter(emitter, exchange, job, bucket):
 
 
 class Gatherer:
-    """The code generator that gathers images of weights, tile by tile.
-
-    Parameters
-    ----------
-    emitter : MatrixEmitter
-    gathers : list of AllGather
-        In the order in which the images are read.
-    """
+    """The code generator that gathers images of weights, tile by tile: the :class:`.AllGather` `gathers`, in order."""
 
     def __init__(self, emitter, gathers):
         self.emitter, self._tiles, self._images = emitter, [], {}

@@ -4,6 +4,7 @@ from itertools import groupby
 
 import numpy as np
 
+from ...functions.functions import RELU
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
 from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
@@ -13,13 +14,7 @@ __all__ = ["WindowCode"]
 
 
 class WindowCode:
-    """Emits the passes of one product in one job.
-
-    Parameters
-    ----------
-    code : SumCode
-    product : Product
-        Of kind `"window"`.
+    """Emits the passes of one product of kind `"window"` in one job of a :class:`.SumCode`.
 
     Members
     -------
@@ -81,9 +76,6 @@ class WindowCode:
         ]
         return read or [0]
 
-    def _inputs(self):
-        return [(position, k) for position in self._positions() for k in range(self.product.source.tiles)]
-
     def _fitting(self, inputs):
         """Divides inputs into lists, so that the images of the tiles of each list are on the chip together."""
         most, some, tiles = max(1, self.emitter.memories.operands.size // self.ends[-1]), [], set()
@@ -95,11 +87,9 @@ class WindowCode:
             tiles.add(k)
         yield some
 
-    def _weights_position(self, position):
-        return self.window.positions - 1 - position if self.product.by_rows else position
-
     def _inputs_of(self, column):
-        weights, inputs, lowered = self.product.weights, self._inputs(), self.emitter.constants.lowered
+        weights, lowered = self.product.weights, self.emitter.constants.lowered
+        inputs = [(position, k) for position in self._positions() for k in range(self.product.source.tiles)]
         if self.product.by_rows or not lowered.is_weights(weights):
             return inputs
         each, row = weights.each, (self.code.column + column) * self.code.n
@@ -108,15 +98,16 @@ class WindowCode:
 
     def _tiles(self, position, k, columns):
         """Returns the weight tile of column tiles, for a kernel position and a tile of channels of the source."""
-        code, weights, position = self.code, self.product.weights, self._weights_position(position)
-        each = weights.each
+        code, weights, each = self.code, self.product.weights, self.product.weights.each
         if self.product.by_rows:
+            position = self.window.positions - 1 - position
             return [self.emitter.tile(weights, k, position * each + code.column + c, True) for c in columns]
         return [self.emitter.tile(weights, position * each + k, code.column + c, False) for c in columns]
 
     def _diagonal(self, position, column):
         emitter, weights, n = self.emitter, self.product.weights, self.code.n
-        number = self._weights_position(position) * self.product.source.tiles + self.code.column + column
+        position = self.window.positions - 1 - position if self.product.by_rows else position
+        number = position * self.product.source.tiles + self.code.column + column
         return emitter.tile_at(weights, 0, 0 if weights.form == "number" else number * n)
 
     # Passes
@@ -204,7 +195,7 @@ class WindowCode:
         """Returns the lines of a segment with operands that are not zero, or None. With finite weights, leaving out the others
         can change a sum only from +0 to -0. Where the results of networks tell them apart, all lines have operands."""
         results = self.code.sums.results
-        if self.emitter.constants.lowered.step.state or all(one.ignores_sign for one in results):
+        if self.emitter.constants.lowered.step.state or all(one.softmax or one.function == RELU for one in results):
             return self.window.reach(position, first, lines)
         return 0, lines
 

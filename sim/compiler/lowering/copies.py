@@ -99,11 +99,6 @@ def _corner(term, y, x):
     return line, (rest - term.padding[0], x * term.dilation[1] - term.padding[1])
 
 
-def _corners(term):
-    height, width = term.kernel
-    return tuple(dict.fromkeys(_corner(term, y, x)[1] for y in range(height) for x in range(width)))
-
-
 def gradient_copies(step, geometries, n):
     """Returns {term: :class:`GradientCopies`} of the terms that sum gradients of weights over windows. Terms are left out if
     copies do not exist, or cost more than the windows as a matrix of their own."""
@@ -129,7 +124,8 @@ def copies_of(term, geometry, outputs, n):
     lines = geometry.positions // width + _corner(term, term.kernel[0] - 1, 0)[0]
     rows, whole = lines * width, replace(geometry, period=period)
     copied = replace(geometry, positions=rows, period=rows + period - geometry.positions)
-    source = Layout(copied, _corners(term), term.stride[0])
+    corners = dict.fromkeys(_corner(term, *one)[1] for one in np.ndindex(term.kernel))
+    source = Layout(copied, tuple(corners), term.stride[0])
     return GradientCopies(term, whole, source, Layout(whole) if period > geometry.period else None)
 
 

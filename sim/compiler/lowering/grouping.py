@@ -14,12 +14,7 @@ __all__ = ["Grouping"]
 
 
 class Grouping:
-    """Joins stages that share sums.
-
-    Parameters
-    ----------
-    lowered : sim.compiler.lowering.lowering.Lowered
-        Gets the sums.
+    """Joins stages that share sums. The :class:`.Lowered` gets the sums.
 
     Members
     -------

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...functions.functions import NONE, RELU
+from ...functions.functions import NONE
 from ...ir.stage import Norm, Pool
 from ..memory.matrices import Matrix
 from ..memory.windows import Window
@@ -31,11 +31,6 @@ class Product:
     blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.stage.Term`.
     copies: Any = None  # a :class:`sim.compiler.lowering.lane_copies.VectorCopies`
     zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
-
-    @property
-    def is_scale(self):
-        """Returns True if the source is multiplied by one number."""
-        return self.kind == "diagonal" and self.weights.form == "number"
 
     @property
     def has_lines(self):
@@ -91,11 +86,6 @@ class Result:
     #: Window of positions of the result for each of the sums: `select` has the place of the sum in its window. None: `select` has
     #: results that are above 0 or not.
     spread: tuple[int, int] | None = None
-
-    @property
-    def ignores_sign(self):
-        """Returns True if the sign of a zero makes no difference."""
-        return self.softmax or self.function == RELU
 
     @property
     def has_own_size(self):

@@ -65,12 +65,6 @@ class Ring:
 class Memories:
     """The memories of a core for one program. :meth:`enter` changes their division.
 
-    Parameters
-    ----------
-    config : Config
-    constants : Constants
-    cores : int
-
     Members
     -------
     phase : str
@@ -191,11 +185,6 @@ class Memories:
         self._both, self.lasting_rows = [], None
         self.operands = self.passing = Ring(store.base, store.size + other.size, self.kept)
         self.sums = Ring(0, others.base + others.size)
-
-    @property
-    def is_divided(self):
-        """Returns True if jobs of updates have memories of their own."""
-        return bool(self._both)
 
     def choose_side(self, updates):
         """Chooses the memories of updates, or of jobs of samples, if they are divided."""

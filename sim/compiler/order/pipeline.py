@@ -10,13 +10,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """Jobs of updates. Several are in flight.
-
-    Parameters
-    ----------
-    runs : list of list of MatrixSum or Move
-        All runs of updates.
-    config : Config
+    """Jobs of the updates of all `runs`. Several are in flight.
 
     Members
     -------

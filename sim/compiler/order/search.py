@@ -64,28 +64,15 @@ class Order:
 
 
 class Schedule(NamedTuple):
-    """Instructions in their final order.
-
-    Parameters
-    ----------
-    sorting : tuple of int or None
-        `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
-    order : Order
-    image : dict
-        See :class:`.MatrixEmitter`.
-    plans : dict of str to str
-        Description of the jobs of each sum.
-    places : array
-        For each instruction, its place in the order of emission.
-    """
+    """Instructions in their final order."""
 
     ops: list
     cycles: int
-    sorting: tuple | None
+    sorting: tuple | None  # `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
     order: Order
-    image: dict
-    plans: dict
-    places: np.ndarray
+    image: dict  # of :class:`.MatrixEmitter`
+    plans: dict  # Dict of str to str. Description of the jobs of each sum.
+    places: np.ndarray  # for each instruction, its place in the order of emission
 
 
 class _Search:

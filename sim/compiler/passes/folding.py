@@ -16,33 +16,18 @@ __all__ = ["Folded", "family_of", "fold"]
 
 @dataclass(frozen=True)
 class Folded:
-    """A step after im2col.
-
-    Parameters
-    ----------
-    step : sim.ir.graph.Graph
-    inputs : dict of str to list of (str, Term or None, (int, int))
-        For each input of the step before: the inputs that the host makes of it, the term whose windows it gathers (None: a copy),
-        and the size of the sums.
-    views: dict of str to (str, int)
-        {tensor of weights or of a bias: (tensor of `stacks`, first row)}.
-    stacks : frozenset of str
-        Tensors of weights and bias together; see :mod:`sim.compiler.passes.stacking`.
-    transposed : frozenset of str
-        Inputs with a row for each channel. Channel 0 is 1.
-    groups : dict of str to int
-        Groups of the tensors that the host stores for all channels; see :mod:`sim.compiler.passes.ungrouping`.
-    images : frozenset of str
-        Weights with +0 outside of the groups.
-    """
+    """A step after im2col."""
 
     step: Graph
+    #: Dict of str to list of (str, Term or None, (int, int)). For each input of the step before: inputs that the host makes of
+    #: it, the term whose windows it gathers (None: a copy), and the size of the sums.
     inputs: dict
-    views: dict = field(default_factory=dict)
-    stacks: frozenset = frozenset()
-    transposed: frozenset = frozenset()
+    views: dict = field(default_factory=dict)  # {tensor of weights or of a bias: (tensor of `stacks`, first row)}
+    stacks: frozenset = frozenset()  # tensors of weights and bias together; see :mod:`sim.compiler.passes.stacking`
+    transposed: frozenset = frozenset()  # inputs with a row for each channel; channel 0 is 1
+    #: Groups of the tensors that the host stores for all channels; see :mod:`sim.compiler.passes.ungrouping`.
     groups: dict = field(default_factory=dict)
-    images: frozenset = frozenset()
+    images: frozenset = frozenset()  # weights with +0 outside of the groups
 
     def gathered(self, name, values):
         """Yields `(input, values)` of all inputs that are made of an input with these values, (batch, height, width,

@@ -71,7 +71,7 @@ def _image_rows(sums, rows, memories):
     for one in (one for one in sums.products if one.window):
         tiles = one.source.tiles
         least = tiles * one.window.most_rows(_unit(sums))
-        if one.kind == "window" and least > size and not memories.is_divided:
+        if one.kind == "window" and least > size and not memories.lasting_rows:
             tiles = 1
         if one.kind == "bands":
             tiles = one.source.geometry.n

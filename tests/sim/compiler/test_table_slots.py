@@ -1,11 +1,15 @@
 """Tests of several functions in the function table. A program loads only the binades that are missing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import FunctionCode, Opcode, Region
 from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
+from amaranth_tpu.sim.compiler.codegen.matrix_emitter import MatrixEmitter
+from amaranth_tpu.sim.compiler.codegen.table_slots import TableSlots
 from amaranth_tpu.sim.compiler.image import encoded, model_of
 from amaranth_tpu.sim.compiler.memory.memories import Ring
 from amaranth_tpu.sim.functions.functions import Function
@@ -27,9 +31,11 @@ def loads(sequence, sums):
     firsts = np.cumsum([0, *(len(table.packed()) // CONFIG.vector_bytes for table in tables)])
     model = b"".join(table.packed() for table in tables)
     machine, emitter, loaded = Machine(CONFIG), Emitter(CONFIG, {}), []
+    emitter.slots, emitter.memories = TableSlots(CONFIG.n), SimpleNamespace(tables=Ring(0, 48))
+    emitter.constants = SimpleNamespace(tables={one.key: int(first) for one, first in zip(FUNCTIONS, firsts)})
     for number in sequence:
         begin = len(emitter.ops)
-        emitter.transfer_table(number, tables[number], int(firsts[number]), Ring(0, 48))
+        MatrixEmitter.load_table(emitter, FUNCTIONS[number])
         new = [op.fields for op in emitter.ops[begin:] if op.opcode is Opcode.LOAD_TABLE]
         machine.regions[Region.MODEL] = model_of(encoded(emitter.ops[begin:], CONFIG), model, CONFIG)
         machine.run()
