@@ -180,7 +180,7 @@ class _DepthwiseMapping:
         stage, channels = self.graph.stages[number], self.graph.channels(self.graph.stages[number])
         before = prod(stage.terms[0].kernel) * tiles_of(channels, self.n) * max(self.n, prod(stage.size)) * self.batch
         saved = {band: before - band.passes * channels * max(self.n, prod(band.size) * self.batch) for band in self._bands(stage)}
-        band = max(saved, key=saved.get, default=None)
+        band = max(saved, key=lambda one: saved[one], default=None)
         return band if band and worth(saved[band]) else None
 
 
