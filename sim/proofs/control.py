@@ -4,6 +4,7 @@ from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.control.control_registers import ControlRegisters
 from amaranth_tpu.hw.control.run_control import RunControl, State
 from amaranth_tpu.hw.ring.ring_guard import RingGuard
+from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.isa import Fault, Region
 from amaranth_tpu.hw.spec.registers import REGISTER, described, registers_of
 
@@ -242,5 +243,30 @@ class Guard(Proof):
         }
 
 
+class RingUnits(Proof):
+    """The proof that a ring unit keeps its links in order when a run ends, as after a fault."""
+
+    name = "ring unit outside a run"
+
+    def make(self):
+        return RingUnit(config=from_preset("tiny", n=2, ring=True, ring_depth=4))
+
+    def invariant(self, s):
+        return [s["advance"] == ~s["spared"], s["may_begin"] >> s["active"]]
+
+    def claims(self, s, t):
+        outside, sent = ~s["active"], ("sent__tvalid", "sent__tready", "sent__tdata", "sent__tuser", "sent__tlast")
+        return {
+            "an offered vector stays, even if the run ends": stays(s, t, *sent),
+            "outside a run no other vector is offered": (outside & t["sent__tvalid"]) >> (s["sent__tvalid"] & ~s["sent__tready"]),
+            "outside a run the unified buffer is not accessed": outside >> ~(t["buffer__read"] | t["buffer__write"]),
+            "outside a run no operation is taken, and none ends or fails": outside
+            >> ~(s["port__op__ready"] | t["port__done"] | t["fault__valid"] | t["busy"]),
+            "received vectors are kept for the next run": outside >> ~t["events__takes"],
+            "outside a run nothing counts as progress but a vector that leaves": (outside & t["events__moves"])
+            >> (s["sent__tvalid"] & s["sent__tready"] | s["buffer__read"] | s["buffer__write"]),
+        }
+
+
 #: Proofs of the blocks between the registers and the units.
-CONTROL = [Subordinate(), RunControls(), Guard()]
+CONTROL = [Subordinate(), RunControls(), Guard(), RingUnits()]

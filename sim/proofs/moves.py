@@ -2,6 +2,7 @@
 
 from amaranth_tpu.hw.activation.update_unit import UpdateUnit, update_times
 from amaranth_tpu.hw.array.transposer import Transposer
+from amaranth_tpu.hw.bus.read_unit import ReadUnit
 from amaranth_tpu.hw.bus.store_unit import StoreUnit
 from amaranth_tpu.hw.bus.transposed_loads import TransposedLoads
 from amaranth_tpu.hw.config import from_preset
@@ -81,6 +82,71 @@ def _place(one_hot, size):
     for place in range(1, size):
         found = choose(one_hot[place], place, found)
     return found
+
+
+class Reads(Proof):
+    """The proof that loads end in order, after all of their vectors, each in its row. It assumes that data arrives only for an
+    operation at the head, which the manager's latency ensures."""
+
+    name = "read unit"
+
+    def __init__(self):
+        self.transfer = transfer_layout(from_preset("plain", n=2, in_flight=4), Unit.LOAD)
+
+    def make(self):
+        return ReadUnit(transfer=self.transfer, bus_width=16, vector_width=32)
+
+    def level(self, s):
+        return count([s["present"], *(s["expected.held"][place] for place in range(8))])
+
+    def contents(self, s):
+        """Returns slot, vectors, row and kind of the operations, the oldest first."""
+        rows = s.rows("expected.storage", 8)
+        queued = [selected(rows, (s["expected.oldest"] + place) & 7) for place in range(8)]
+        return [choose(s["present"], *pair) for pair in zip([s["head"], *queued], [*queued, queued[0]])]
+
+    def invariant(self, s):
+        held = [s["expected.held"][place] for place in range(8)]
+        return [
+            all_of(upper >> lower for lower, upper in zip(held, held[1:])),
+            ((s["expected.newest"] - s["expected.oldest"]) & 7) == (count(held) & 7),
+            s["present"] >> (s["final"] == (s["head"][2:15] == 1)),
+            all_of((self.level(s) > place) >> (word[2:15] > 0) for place, word in enumerate(self.contents(s))),
+        ]
+
+    def assume(self, s):
+        accepts = s["port__op__valid"] & s["port__op__ready"]
+        return [s["host__answer__valid"] >> s["present"], accepts >> (s["port__op__payload"][34:47] > 0)]
+
+    def claims(self, s, t):
+        op = s["port__op__payload"]
+        accepts = s["port__op__valid"] & s["port__op__ready"]
+        slots = queue_claims(
+            s,
+            t,
+            contents=lambda one: [word[0:2] for word in self.contents(one)],
+            level=self.level,
+            enters=accepts,
+            leaves=s["port__done"],
+            data=op[0:2],
+        )
+        write, left = s["vectors__write"], s["head"][2:15]
+        moved = (t["head"][2:15] == left - 1) & (t["head"][15:27] == (s["head"][15:27] + 1)[0:12])
+        kept = t["head"][2:27] == s["head"][2:27]
+        entered = accepts >> all_of(
+            (self.level(s) - count([s["port__done"]]) == place)
+            >> ((word[2:15] == op[34:47]) & (word[15:27] == op[47:59]) & (word[27] == op[59]))
+            for place, word in enumerate(self.contents(t))
+        )
+        return slots | {
+            "an operation is requested exactly if it is taken": s["splitter.i__ready"] >> (t["host__request__valid"] == accepts),
+            "an operation keeps its rows and their number": entered,
+            "it is done exactly with its last vector": s["port__done"] == (write & (left == 1)),
+            "`done` has the slot of the oldest operation": s["port__done"] >> (s["port__done_slot"] == self.contents(s)[0][0:2]),
+            "a vector has the row of the oldest operation, and the next one the next row": write
+            >> ((s["vectors__row"] == s["head"][15:27]) & ((left == 1) | moved)),
+            "without a vector nothing moves": (s["present"] & ~write) >> (t["present"] & kept),
+        }
 
 
 class Stores(Proof):
@@ -294,4 +360,4 @@ class Updates(Proof):
 
 
 #: Proofs of the units that move vectors.
-MOVES = [Dividers(3), Dividers(2), Stores(1), Stores(2), Transposed(), Updates(1, 1, 1), Updates(2, 2, 3)]
+MOVES = [Dividers(3), Dividers(2), Reads(), Stores(1), Stores(2), Transposed(), Updates(1, 1, 1), Updates(2, 2, 3)]

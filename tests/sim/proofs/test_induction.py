@@ -4,10 +4,10 @@
 import pytest
 
 from amaranth_tpu.hw.activation import update_unit
-from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, store_unit, transposed_loads, weight_credits
+from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, read_unit, store_unit, transposed_loads, weight_credits
 from amaranth_tpu.hw.control import control_registers, dispatcher, operation_queue, run_control, scoreboard
 from amaranth_tpu.hw.lib import short_fifo, skid_buffer
-from amaranth_tpu.hw.ring import link_fifo, ring_guard
+from amaranth_tpu.hw.ring import link_fifo, ring_guard, ring_unit
 from amaranth_tpu.hw.softmax import divider_bank, group_fifo
 from amaranth_tpu.sim.proofs.inductions import INDUCTIONS
 from mutants import plant
@@ -64,6 +64,9 @@ MUTANTS = [
     ("store unit, vectors of 2 beats", store_unit, "stale.eq(come & ~waits & leaves)", "stale.eq(come & leaves)"),
     ("store unit, vectors of 2 beats", store_unit, "self.prefetch = 3 + latency", "self.prefetch = 4 + latency"),
     ("store unit, vectors of 2 beats", store_unit, "final.eq(rows_left == 2)", "final.eq(rows_left == 1)"),
+    ("read unit", read_unit, "head.vectors == 2", "head.vectors == 1"),
+    ("read unit", read_unit, "op.valid & queue.w_rdy)", "op.valid)"),
+    ("read unit", read_unit, "head.row + step", "head.row + 2"),
     ("transposed loads", transposed_loads, "(open_ == 0)", "(open_ <= 1)"),
     ("transposed loads", transposed_loads, "load.op.ready & port.op.p.transpose)", "load.op.ready)"),
     ("update unit, 1 of 2 lanes, latencies 1 and 1", update_unit, "row_ends & (~running", "(~running"),
@@ -77,6 +80,9 @@ MUTANTS = [
     ("dispatcher and scoreboard", dispatcher, "board.waits_for.eq(waits_for & board.occupied)", "board.waits_for.eq(waits_for)"),
     ("dispatcher and scoreboard", scoreboard, "self.blocked[s].eq(~self.clear)", "self.blocked[s].eq(0)"),
     ("dispatcher and scoreboard", scoreboard, "self.waits_for & ~self.ended", "self.waits_for"),
+    ("ring unit outside a run", ring_unit, "still = to_send & ~self.sent.tready", "still = 0"),
+    ("ring unit outside a run", ring_unit, "misplaced & active", "misplaced"),
+    ("ring unit outside a run", ring_unit, "leaves & self.running", "leaves"),
     ("ring guard", ring_guard, '"refused": Out(1, init=1)', '"refused": Out(1)'),
     ("ring guard", ring_guard, "abandoned = run.faulted | ", "abandoned = "),
     ("ring guard", ring_guard, "is_valid & ~position.flush & ", "is_valid & "),
