@@ -207,7 +207,7 @@ def make_job(options):
     fresh = is_gpt or options.model in SHIPPED if options.initialize is None else options.initialize
     path = _gpt(options, fresh) if is_gpt else SHIPPED.get(options.model) or Path(options.model)
     graph = load_network(path, shapes=parse_shapes(options.shape))
-    file = training_file(graph)
+    file = None if is_gpt else training_file(graph)  # the GPT's norms have no scales, which its weights take up
     network = trainable_network(file.load(shapes=parse_shapes(options.shape)) if file else graph, options.loss)
     writer = ModelWriter(network) if options.output or is_gpt or file else None
     network = writer.tied(network) if writer else network

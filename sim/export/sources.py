@@ -3,11 +3,11 @@
 The indices of all values in the initializers are written as numbers of several digits. The file is read once per digit, with
 each weight replaced by that digit of its index. The weights of the resulting network are then the digits of each parameter's
 source index. This method needs no rules about operators, layouts or orders. Scales and shifts of normalizations become 1 and 0,
-because they are folded into the weights after them. A constant factor of a parameter, such as the factor of attention, is found
-by a file of numbers near 1. If it is no power of two, and the file has it as a number, a power of two takes its place. If a bias
-is added to another bias or constant, one of the two becomes zeros, and the other has the sum (:mod:`sim.export.added_biases`). If
-a weight combines several values in another way, as in a folded BatchNormalization, the result is not a valid digit, and the
-search fails.
+because they are folded into the weights after them, unless the file is in the form for training. A constant factor of a
+parameter, such as the factor of attention, is found by a file of numbers near 1. If it is no power of two, and the file has it
+as a number, a power of two takes its place. If a bias is added to another bias or constant, one of the two becomes zeros, and
+the other has the sum (:mod:`sim.export.added_biases`). If a weight combines several values in another way, as in a folded
+BatchNormalization, the result is not a valid digit, and the search fails.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from ..autodiff.embeddings import with_embeddings
+from ..frontend.inputs import is_in_training_form
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 from .added_biases import added_biases
@@ -112,7 +113,8 @@ def find_weights(path, parameters, shapes=None):
     shapes : dict or None
         Shapes that the user gave to inputs; see :func:`sim.frontend.load.load_network`.
     """
-    model = _without_scales(onnx.load(path))
+    model = onnx.load(path)
+    model = model if is_in_training_form(model) else _without_scales(model)
     split_recurrent_biases(model)
     found = _find(model, (), path, parameters, shapes) or _find(model, (), path, parameters, shapes, copies=True)
     added = added_biases(model) if found is None else ()
@@ -142,17 +144,25 @@ def _alone(model, added, path, parameters, shapes):
 
 
 def _are_all(weights, path, parameters, shapes):
-    """Returns True if no other constant of the network depends on the weights."""
+    """Returns True if no other constant of the network depends on the weights, and all others are those of the file."""
     rng = np.random.default_rng(1)
     values = [[rng.normal(size=one.initial.shape) for one in parameters.values()] for _ in range(2)]
-    graphs = [_graph(path, weights.filled(one), shapes) for one in values]
+    graphs = [_graph(path, one, shapes) for one in (onnx.load(path), *map(weights.filled, values))]
     if None in graphs:
         return False
-    one, other = (graph.constants for graph in graphs)
+    given, one, other = (graph.constants for graph in graphs)
     known = [one[name] for name in parameters]
     known += [array.swapaxes(1, 2) for array in known]  # one weight in both forms
-    changed = [array for name, array in one.items() if not np.array_equal(array, other.get(name), equal_nan=True)]
-    return all(any(np.array_equal(array, values) for values in known) for array in changed)
+    changed = [name for name, array in one.items() if not _are_equal(array, other.get(name))]
+    if not all(any(np.array_equal(one[name], values) for values in known) for name in changed):
+        return False
+    return given.keys() == one.keys() and all(
+        _are_equal(array, given[name]) for name, array in one.items() if name not in changed
+    )
+
+
+def _are_equal(one, other):
+    return other is not None and np.array_equal(one, other, equal_nan=True)
 
 
 def _find(model, zeros, path, parameters, shapes, copies=False):
@@ -247,7 +257,7 @@ def _read(path, parameters, model, arrays, flat, shapes):
 
 def _scales(model):
     """Returns the initializers that are scales or shifts of normalizations, {name: 1 or 0}."""
-    nodes = [node for node in model.graph.node if node.op_type in _NORMS]
+    nodes = [] if is_in_training_form(model) else [node for node in model.graph.node if node.op_type in _NORMS]
     return {name: 1.0 - place for node in nodes for place, name in enumerate(node.input[1:3])}
 
 

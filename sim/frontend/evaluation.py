@@ -22,7 +22,7 @@ from .index.relayout import Relayout
 from .index.strided import uncopied
 from .index.values import LOWEST, MOST_VALUES, Step, SymbolicTensor, has_all, hidden, show, whole
 from .index.views import everything
-from .inputs import TRAINING_FORM, read_inputs
+from .inputs import is_in_training_form, read_inputs
 from .messages import first_output, inline, title, unsupported
 from .operators.concatenation import stacked, together
 from .registry import ONNX, OPERATORS
@@ -87,7 +87,7 @@ class Evaluation:
         self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-        self.is_training = TRAINING_FORM.items() <= {entry.key: entry.value for entry in model.metadata_props}.items()
+        self.is_training = is_in_training_form(model)
         self.initializers = {tensor.name: tensor for tensor in self.graph.initializer}
         self.inputs = None
         self.values = {}  # name -> np.ndarray or SymbolicTensor; several outputs are several names

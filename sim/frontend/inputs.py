@@ -12,7 +12,16 @@ from ..ir.errors import ModelError
 from ..ir.model_ends import ModelInput
 from .index.values import FLOATS, INTEGERS, MOST_VALUES, SymbolicTensor
 
-__all__ = ["NO_BATCH", "TRAINING_FORM", "Inputs", "check_sizes", "in_inference_form", "in_training_form", "read_inputs"]
+__all__ = [
+    "NO_BATCH",
+    "TRAINING_FORM",
+    "Inputs",
+    "check_sizes",
+    "in_inference_form",
+    "in_training_form",
+    "is_in_training_form",
+    "read_inputs",
+]
 
 NO_BATCH = 0
 #: Metadata of a model in the form that training needs. Its inputs are tensors of their own in the core: weights of tensors side
@@ -72,6 +81,11 @@ def in_training_form(model):
     made.CopyFrom(model)
     helper.set_model_props(made, {entry.key: entry.value for entry in made.metadata_props} | TRAINING_FORM)
     return made
+
+
+def is_in_training_form(model):
+    """Returns True if an onnx.ModelProto has the mark of :func:`in_training_form`."""
+    return TRAINING_FORM.items() <= {entry.key: entry.value for entry in model.metadata_props}.items()
 
 
 def in_inference_form(model):

@@ -9,6 +9,7 @@ import onnx
 from ..data.whole_files import write_file
 from ..frontend.index.pixels import PHASED
 from ..frontend.inputs import in_inference_form, in_training_form
+from ..frontend.operators.normalization import NORMALIZATIONS
 from ..trainer.errors import ArgumentError
 from ..trainer.plan import takes
 from .arguments import also_named
@@ -36,7 +37,7 @@ def _some(network, x):
 def training_file(network):
     """Returns the :class:`.TemporaryFile` of a network whose operators are read otherwise for training, or None."""
     model = onnx.load(network.origin.path)
-    if not any(node.op_type in (*PHASED, "PRelu") for node in model.graph.node):
+    if not any(node.op_type in (*PHASED, *NORMALIZATIONS, "PRelu", "Sqrt") for node in model.graph.node):
         return None
     return TemporaryFile(in_training_form(model), network.name)
 

@@ -15,7 +15,17 @@ from ..index.values import SymbolicTensor, common, has_all, limited, show, whole
 from ..index.views import copied, everything, select, slide, view
 from ..registry import ELEMENTWISE, FUNCTIONS, ML, operator, register
 
-__all__ = ["added", "affine", "apply_operator", "apply_function", "as_values", "broadcast", "in_range", "product"]
+__all__ = [
+    "added",
+    "affine",
+    "apply_operator",
+    "apply_function",
+    "as_values",
+    "broadcast",
+    "in_range",
+    "product",
+    "trained_affine",
+]
 
 
 _LEAST = 2.0**-126  # least normal number
@@ -52,6 +62,8 @@ def elementwise(step, tensor):
         return _of_tensors(step)
     left = isinstance(step.arguments[0], SymbolicTensor)
     constant = step.arguments[1 if left else 0].astype(np.float64)
+    if step.training and (made := _of_norm(step, tensor, constant)):
+        return made
     if operator == "Mul":
         return affine(step, tensor, scale=constant)
     if operator == "Add":
@@ -132,6 +144,40 @@ def affine(step, tensor, scale=None, shift=None):
     )
 
 
+def _of_norm(step, tensor, constant):
+    """Returns the product with the scale of a normalization that a model writes in small operators, or the sum with its shift, as
+    weights of a stage. Returns None for other operations."""
+    node = tensor.source
+    if step.operator == "Mul" and _is_normalised(node):
+        return trained_affine(step, tensor, constant, None)
+    taps = node.parts[0].taps if isinstance(node, Linear) and node.bias is None else ()
+    if step.operator != "Add" or len(taps) != 1 or taps[0].groups != node.shape[2] or not _is_normalised(taps[0].source):
+        return None
+    scale = taps[0].weights.reshape(-1)[tensor.index % node.shape[2]].reshape(tensor.dims)
+    return trained_affine(step, replace(tensor, source=taps[0].source), scale, constant)
+
+
+def _is_normalised(node):
+    return getattr(getattr(node, "times", None), "function", None) == Function("inverse_root")
+
+
+def trained_affine(step, tensor, scale, shift):
+    """Returns `tensor * scale + shift` with weights that training finds. `shift` may be None. Returns None if the weights differ
+    from position to position."""
+    tensor = everything(step, tensor)
+    scale, shift = _by_channel(tensor, scale), None if shift is None else _by_channel(tensor, shift)
+    if any(one is not None and one.shape[:2] != (1, 1) for one in (scale, shift)):
+        return None
+    shape, bias = tensor.source.shape, None if shift is None else shift.reshape(-1)
+    part = SumRegion((Tap(tensor.source, scale[None], groups=shape[2]),), shape[:2])
+    return tensor.of(Linear(**step.titles, shape=shape, parts=(part,), bias=bias))
+
+
+def _by_channel(tensor, values):
+    shape = tensor.source.shape
+    return per_channel(np.broadcast_to(values, tensor.dims).reshape(-1)[np.argsort(tensor.index)].reshape(shape), shape)
+
+
 def in_range(constant):
     """Returns a constant in which the largest magnitude of binary32, as masks have it, is that of bfloat16: there it is
     infinite."""
@@ -205,8 +251,7 @@ def _sloped(step, tensor):
 
 def _trained_slope(step, tensor, slope):
     """Returns relu(x) - slope * relu(-x), with the slopes as weights that training finds."""
-    slope = np.broadcast_to(slope, tensor.dims).reshape(-1)[np.argsort(tensor.index)]
-    slope = per_channel(slope.reshape(tensor.source.shape), tensor.source.shape)
+    slope = _by_channel(tensor, slope)
     if slope.shape[:2] != (1, 1):
         raise ModelError(
             f"{step.title}: its slopes differ from position to position, which can't be trained; give one per channel"

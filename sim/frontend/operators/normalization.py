@@ -1,6 +1,6 @@
 """Normalisation operators of ONNX, and normalisations that a model writes in small operators.
 
-Scale and bias are folded into the weights of the next layers where possible.
+Scale and bias are folded into the weights of the next layers where possible, except for training.
 """
 
 import numpy as np
@@ -10,10 +10,12 @@ from ..formulas.norms import normalisation
 from ..formulas.tensor_formulas import shape_of
 from ..index.values import SymbolicTensor, show
 from ..registry import POOLS, operator
-from .elementwise import affine
+from .elementwise import affine, trained_affine
 from .norm_stages import normalised
 
-__all__ = ["recognise_normalisation"]
+__all__ = ["NORMALIZATIONS", "recognise_normalisation"]
+
+NORMALIZATIONS = ("LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
 
 
 @operator(
@@ -62,7 +64,10 @@ def _fits(shape, dims):
 
 
 def scaled(step, tensor, scale, bias):
-    """Returns `tensor * scale + bias`. If scale and bias have no effect, returns the tensor itself."""
+    """Returns `tensor * scale + bias`. If scale and bias have no effect, returns the tensor itself. For training, they are the
+    weights of a stage."""
+    if step.training and scale is not None and (made := trained_affine(step, tensor, scale, bias)):
+        return made
     scale = None if scale is None or (scale == 1).all() else scale
     bias = None if bias is None or (bias == 0).all() else bias
     return tensor if scale is None and bias is None else affine(step, tensor, scale=scale, shift=bias)

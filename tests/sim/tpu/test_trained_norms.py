@@ -1,0 +1,84 @@
+"""Tests that scales and shifts of normalizations are trained as weights, and are stored in the model."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
+from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.ir.errors import ModelError
+from onnx_models import Builder
+
+INPUTS, HIDDEN, CLASSES, EPSILON = 7, 6, 3, 1e-5
+NORMS = ("layer", "rms", "written out")
+
+
+def _weights(rng):
+    """Returns weights without rounding errors in bfloat16, by name. The last layer follows a ReLU, which needs the shift."""
+    shapes = {"first": (INPUTS, HIDDEN), "scale": (HIDDEN,), "shift": (HIDDEN,), "last": (HIDDEN, CLASSES)}
+    drawn = {name: rng.normal(name == "scale", 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {name: (one.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for name, one in drawn.items()}
+
+
+def _write(folder, kind, given):
+    """Writes a model with a normalization of a kind in `NORMS`. Returns its path."""
+    builder = Builder(("batch", INPUTS), 23 if kind == "rms" else 17)
+    names = {name: builder.constant(array, name) for name, array in given.items()}
+    source = builder("MatMul", names["first"])
+    if kind == "layer":
+        builder("LayerNormalization", names["scale"], names["shift"], epsilon=EPSILON)
+    elif kind == "rms":
+        builder("RMSNormalization", names["scale"], epsilon=EPSILON)
+    else:
+        square = builder.node("Mul", [source, source])
+        mean = builder.node("ReduceMean", [square], axes=[-1], keepdims=1)
+        root = builder.node("Sqrt", [builder.node("Add", [mean, np.array(EPSILON, np.float32)])])
+        builder.node("Mul", [builder.node("Div", [source, root]), names["scale"]])
+        builder("Add", names["shift"])
+    builder("Relu")
+    builder("MatMul", names["last"])
+    return builder.save(folder)
+
+
+def _loss(kind, given, x, y):
+    """Returns the mean cross-entropy in binary64."""
+    c = x.astype(float) @ given["first"]
+    c = c - c.mean(axis=1, keepdims=True) if kind == "layer" else c
+    z = c / np.sqrt(np.square(c).mean(axis=1, keepdims=True) + EPSILON) * given["scale"]
+    z = z + given["shift"] if kind != "rms" else z
+    logits = np.maximum(z, 0) @ given["last"]
+    return np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y])
+
+
+def _gradient(kind, given, x, y, name, step=1e-6):
+    found = np.zeros(HIDDEN)
+    for place in range(HIDDEN):
+        moved = np.eye(HIDDEN)[place] * step
+        found[place] = _loss(kind, given | {name: given[name] + moved}, x, y) - _loss(
+            kind, given | {name: given[name] - moved}, x, y
+        )
+    return found / (2 * step)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_step_is_the_gradient(rng, tmp_path, kind):
+    """A step of SGD moves scale and shift by the gradient in binary64, with a core, and the file has the moved weights."""
+    given, rate = _weights(rng), 1.0
+    x, y = rng.normal(size=(32, INPUTS)).astype(np.float32), rng.integers(0, CLASSES, 32)
+    model = tpu.load(_write(tmp_path, kind, given))
+    fields = {"optimizer": tpu.Sgd(0.0), "learning_rate": rate, "batch_size": 32, "check_steps": 1, "core": tpu.Config(n=4)}
+    assert model.fit(x, y, verbose=False, **fields).core["mismatched_bits"] == 0
+    after = {one.name: numpy_helper.to_array(one) for one in model.proto().graph.initializer}
+    for name in ("scale", "shift")[: 1 if kind == "rms" else 2]:
+        want = _gradient(kind, given, x, y, name)
+        assert np.linalg.norm(given[name] - after[name] - rate * want) < 0.05 * np.linalg.norm(want) + 0.02
+    assert model.evaluate(x, y)["loss"] == pytest.approx(_loss(kind, after, x, y), abs=0.02)
+
+
+def test_a_file_never_loses_a_scale(rng, tmp_path):
+    """A scale before a ReLU is a constant of the network if the file is not read for training. A written model would have 1 in
+    its place, and is refused."""
+    with pytest.raises(ModelError, match="LayerNormalization_1.*cannot be written"):
+        ModelWriter(with_parameters(load_network(_write(tmp_path, "layer", _weights(rng)))))
