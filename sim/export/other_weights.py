@@ -4,12 +4,14 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ..frontend.operators.normalization import NORMALIZATIONS
 from ..frontend.reader import read_model
 from ..ir.errors import ModelError
 from .scales import FLOATS
 
 #: Operator: the index of its first input that may be a bias.
 _BIASES = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "Add": 0, "Concat": 0, "LSTM": 3, "GRU": 3, "RNN": 3}
+_BIASES |= dict.fromkeys(NORMALIZATIONS, 1)
 
 __all__ = ["with_other_weights"]
 
