@@ -35,6 +35,8 @@ __all__ = ["CORES", "measure"]
 CORES = {"default": ({}, (1,)), "transformer": ({}, (1,)), "training": ({"ring": True}, (1, 3, 8))}
 #: Jobs from power-up to the end of a simulation.
 _SESSION = 100
+#: Jobs up to which the build takes longer than the simulation.
+_FEW = 400
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -52,7 +54,7 @@ def measure(name, n, jobs, seed, folder, progress):
         for _ in range(max(1, min(jobs, _SESSION) // cores)):
             session.draw()
         paths.append(Path(folder) / f"{name}-{number}.dat")
-        reached = reached_events(config, session, session.run(paths[-1]))
+        reached = reached_events(config, session, session.run(paths[-1], quick=jobs <= _FEW))
         events.update({event: count for event, count in reached.items() if event in events})
         progress(number + 1, total)
     return verilog_of(config), paths, events

@@ -86,7 +86,7 @@ class CoreResult:
 
 
 @functools.cache
-def _program(config, cores, coverage):
+def _program(config, cores, coverage, quick):
     source = Path(__file__).with_name("core_bench.cpp").read_text()
     macros = {"CORES": cores, "HAS_RING": int(config.ring), "BUS_BYTES": config.bus_bytes, "VECTOR_BYTES": config.vector_bytes}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
@@ -97,6 +97,7 @@ def _program(config, cores, coverage):
         public=(),
         no_inline=("tpu_cell", "tpu_row"),
         coverage=coverage,
+        quick=quick,
     )
     return cpp_program(simulation, text + source)
 
@@ -117,7 +118,7 @@ def _encoded(job):
     return b"".join(parts)
 
 
-def run_jobs(config, jobs, *, coverage=None, timeout=3600):
+def run_jobs(config, jobs, *, coverage=None, quick=False, timeout=3600):
     """Runs jobs one after the other on the same cores. Returns for each job a list of :class:`CoreResult`.
 
     Parameters
@@ -127,13 +128,15 @@ def run_jobs(config, jobs, *, coverage=None, timeout=3600):
         All with the same number of cores. More than one core needs `ring`.
     coverage : Path or None
         File for Verilator's coverage. None: a build without counters, which is faster.
+    quick : bool
+        True for a fast build with a slow model, for a few hundred jobs.
 
     Raises
     ------
     SimulationError
         If a rule of the bus was broken, or the bench did not end within `timeout` seconds.
     """
-    program = _program(config, len(jobs[0].cores), coverage is not None)
+    program = _program(config, len(jobs[0].cores), coverage is not None, quick)
     place = build_directory() / "runs"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as name:

@@ -281,6 +281,8 @@ class Session:
         """Writes and reads registers that keep values. The C model does the same."""
         others = ("interrupt", "ring")
         kept = [one for one in registers_of(self.config) if one.access == "rw" and one.name not in others]
+        if self.chance(0.2):  # no register is there
+            core.script.append(("write", 0x100 + 4 * self.below(64), self.below(1 << 32), 15))
         core.expected = []
         for register in self.rng.choice(kept, self.below(4)):
             value, other, strobe = self.below(1 << 32), self.below(1 << 32), self.below(16)
@@ -293,9 +295,10 @@ class Session:
 
     # ---- results
 
-    def run(self, coverage=None):
-        """Runs all trials on the RTL and compares them. Returns the results of the bench. Raises Mismatch."""
-        results = run_jobs(self.config, [trial.job for trial in self.trials], coverage=coverage)
+    def run(self, coverage=None, quick=False):
+        """Runs all trials on the RTL and compares them. Returns the results of the bench. Raises Mismatch. The parameters are
+        described at :func:`.run_jobs`."""
+        results = run_jobs(self.config, [trial.job for trial in self.trials], coverage=coverage, quick=quick)
         for number, (trial, found) in enumerate(zip(self.trials, results)):
             for rank, (core, result) in enumerate(zip(trial.job.cores, found)):
                 if error := self._error(trial, core, result, rank):

@@ -1,11 +1,14 @@
 """Tests of the random jobs and of the coverage that Verilator counts."""
 
 import dataclasses
+import json
+from collections import Counter
 
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.spec.isa import Opcode, Region, records
+from amaranth_tpu.scripts import coverage
 from amaranth_tpu.sim.rtl.runner import SimulationError
 from amaranth_tpu.sim.verification import bench
 from amaranth_tpu.sim.verification.bench import CHANNELS, CoreResult
@@ -128,11 +131,11 @@ def test_jobs_on_the_rtl(monkeypatch, seed, cores):
 def test_events(seed):
     """Each expected event but faults and stalls is reached by drawn programs; a program without hazards reaches none."""
     session = Session(seed, SMALL, 2)
-    for _ in range(150):
+    for _ in range(60):
         session.draw()
     channels = dict.fromkeys(CHANNELS, 1)
     result = [CoreResult([0] * 30, channels, [])] * 2
-    reached, expected = reached_events(SMALL, session, [result] * 150), expected_events(SMALL)
+    reached, expected = reached_events(SMALL, session, [result] * 60), expected_events(SMALL)
     missed = {event for event in expected if not reached[event]}
     assert len(missed) < len(expected) / 2 and ("LOAD", "WAW", "done") not in missed and ("stalled", "W") not in missed
     load = (Opcode.LOAD, {"region": Region.INPUT, "rows": 2, "offset": 0, "buffer": 3})
@@ -140,3 +143,27 @@ def test_events(seed):
     assert set(reached_events(SMALL, session, [[CoreResult([0] * 30, {}, [])] * 2])) == set()
     session.trials[0].program.insert(1, (Opcode.STORE, {"region": Region.OUTPUT, "rows": 1, "offset": 0, "buffer": 4}))
     assert set(reached_events(SMALL, session, [[CoreResult([0] * 30, {}, [])] * 2])) == {("STORE", "RAW", "done")}
+
+
+def test_command(monkeypatch, tmp_path, command, points):
+    """The command prints percentages in 80 columns, writes the page, and refuses waivers that are useless or were hit."""
+    page, waivers = tmp_path / "hw" / "coverage.md", tmp_path / "waivers.txt"
+    page.parent.mkdir()
+    page.write_text("<!-- begin coverage -->\n<!-- end coverage -->\n")
+    waivers.write_text("tpu_a | toggle | o__pc[4-4] | no such bit\n")
+    monkeypatch.setattr(coverage, "ROOT", tmp_path)
+    monkeypatch.setattr(coverage, "measure", lambda *_: (DESIGN, [tmp_path / "one.dat"], Counter({("LOAD", "RAW", "done"): 0})))
+    monkeypatch.setattr(coverage, "read_waivers", lambda: read_waivers(waivers))
+    done = command("training", "--missed", "--seed", "3", main=coverage.main)
+    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80
+    assert "50.0" in done.stdout and "100.0" in done.stdout and "events reached: 0 of 1\n" in done.stdout
+    assert "tpu_a_part line 2: if (a) b = 1; (else)\nevent LOAD RAW done\n" in done.stdout
+    assert command("--write", main=coverage.main).returncode == 0
+    assert "| default | a | 100.0 | 0.0 | 50.0 | 100.0 |" in page.read_text() and "`default` 0 of 1" in page.read_text()
+    for text, problem in (("o__pc[3-3]", "waived but hit: tpu_a o__pc[3-3], o__pc[3]"), ("o__pc[5-5]", "waives nothing")):
+        waivers.write_text(f"tpu_a | toggle | {text} | a reason\n")
+        done = command("--json", main=coverage.main)
+        assert done.returncode == 1 and problem in done.stderr
+        assert json.loads(done.stdout)["cores"]["training"]["a"]["toggle"] == {"points": 2, "hit": 1}
+    assert "no core 'small'; choose from default" in command("small", main=coverage.main).stderr
+    assert "n must be 2 or 4" in command("--n", "8", main=coverage.main).stderr

@@ -46,9 +46,9 @@ def test_each_mutation_changes_one_place():
 
 
 def test_drawn_mutants_have_tests(seed):
-    drawn = mutate.draw(50, seed)
-    assert len({path for path, _ in drawn}) > 15 and all(mutate.test_paths(path) for path, _ in drawn)
-    assert mutate.draw(50, seed) == drawn
+    drawn = mutate.draw(20, seed)
+    assert len({path for path, _ in drawn}) > 8 and all(mutate.test_paths(path) for path, _ in drawn)
+    assert mutate.draw(20, seed) == drawn
     assert mutate.test_paths("hw/ring/link_fifo.py") == ["tests/hw/ring/test_link_fifo.py", "tests/hw/ring", "tests/hw/core"]
     few = mutate.draw(9999, seed, ["hw/ring/ring_guard.py"])
     assert 5 < len(few) < 1000 and len({(one.line, one.source) for _, one in few}) == len(few)
