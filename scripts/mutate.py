@@ -1,8 +1,8 @@
 """Mutation of the sources: `python -m amaranth_tpu.scripts.mutate --count 30`, some minutes for each mutant.
 
 Draws changes of one expression in `hw` and `sim/compiler`, and runs the fast tests of the block on each, in a copy of the tree.
-Tests follow the folders: the file of the block, its folder, then the core or compiler, with several seeds. Mutants that no test
-notices are listed. `sim/verification/equivalents.txt` has mutants that change nothing, with reasons; they are not drawn.
+Tests follow the folders: of the file, those that import it, of its folder, then of the core or compiler, with several seeds. It
+lists mutants that no test notices. `sim/verification/equivalents.txt` has mutants that change nothing, with reasons.
 """
 
 import json
@@ -26,7 +26,7 @@ from .cli.command_line import Json, console, run_app
 from .show.documents import ROOT
 from .show.terminal import progress_bar
 
-__all__ = ["Mutant", "copy_tree", "draw", "is_noticed", "test_paths"]
+__all__ = ["Mutant", "copy_tree", "draw", "is_noticed", "test_stages"]
 
 #: Mutants that change nothing: path, line, mutation and reason, separated by `||`.
 EQUIVALENTS = ROOT / "sim" / "verification" / "equivalents.txt"
@@ -78,14 +78,17 @@ def draw(count, seed, chosen=()):
     return drawn
 
 
-def test_paths(path):
-    """Returns the tests of a file in order: its own tests, the tests of its folder, then of the core or the compiler."""
+def test_stages(path):
+    """Returns the tests of a file as lists, in order: its own tests, tests of hardware that import it, the tests of its folder,
+    then of the core or the compiler."""
     parts = Path(path)
-    room = Path("tests") / parts.parent
-    own = room / f"test_{parts.stem}.py"
-    last = next(tests for folder, tests in _FOLDERS.items() if path.startswith(folder + "/"))
-    stages = [own, room if room != Path("tests/hw") else Path("tests/hw/test_config.py"), Path(last)]
-    return list(dict.fromkeys(stage.as_posix() for stage in stages if (ROOT / stage).exists()))
+    room, module = Path("tests") / parts.parent, f"amaranth_tpu.{'.'.join(parts.with_suffix('').parts)} import"
+    last = next(Path(tests) for folder, tests in _FOLDERS.items() if path.startswith(folder + "/"))
+    others = [test.relative_to(ROOT) for test in sorted((ROOT / "tests" / "hw").rglob("test_*.py")) if module in test.read_text()]
+    importing = [test for test in others if last not in test.parents]
+    stages = [[room / f"test_{parts.stem}.py"], importing, [room] if room != Path("tests/hw") else [], [last]]
+    existing = [[test.as_posix() for test in stage if (ROOT / test).exists()] for stage in stages]
+    return [stage for number, stage in enumerate(existing) if stage and stage not in existing[:number]]
 
 
 def copy_tree(folder):
@@ -126,8 +129,8 @@ def is_noticed(tree, path, source, seeds):
     try:
         place.write_text(source)
         for seed in seeds:
-            for stage in test_paths(path):
-                if name := _run_tests(tree, [stage], seed):
+            for stage in test_stages(path):
+                if name := _run_tests(tree, stage, seed):
                     return name
         return None
     finally:

@@ -47,9 +47,15 @@ def test_each_mutation_changes_one_place():
 
 def test_drawn_mutants_have_tests(seed):
     drawn = mutate.draw(20, seed)
-    assert len({path for path, _ in drawn}) > 8 and all(mutate.test_paths(path) for path, _ in drawn)
+    assert len({path for path, _ in drawn}) > 8 and all(mutate.test_stages(path) for path, _ in drawn)
     assert mutate.draw(20, seed) == drawn
-    assert mutate.test_paths("hw/ring/link_fifo.py") == ["tests/hw/ring/test_link_fifo.py", "tests/hw/ring", "tests/hw/core"]
+    assert mutate.test_stages("hw/ring/link_fifo.py") == [
+        ["tests/hw/ring/test_link_fifo.py"],
+        ["tests/hw/ring"],
+        ["tests/hw/core"],
+    ]
+    assert "tests/hw/spec/test_datasheet.py" in mutate.test_stages("hw/cycles.py")[0]
+    assert mutate.test_stages("sim/compiler/passes/folding.py") == [["tests/sim/compiler"]]
     few = mutate.draw(9999, seed, ["hw/ring/ring_guard.py"])
     assert 5 < len(few) < 1000 and len({(one.line, one.source) for _, one in few}) == len(few)
 
@@ -58,7 +64,7 @@ def test_drawn_mutants_have_tests(seed):
 def test_a_mutant_in_a_copy(monkeypatch, tmp_path):
     """The tests in the copy of the tree import the copy: they notice a changed file, and pass again afterwards."""
     path, tests = "hw/lib/short_fifo.py", "tests/hw/lib/test_short_fifo.py"
-    monkeypatch.setattr(mutate, "test_paths", lambda _: [tests])
+    monkeypatch.setattr(mutate, "test_stages", lambda _: [[tests]])
     tree = mutate.copy_tree(tmp_path)
     source = (tree / path).read_text()
     assert mutate.is_noticed(tree, path, "raise ImportError\n" + source, [1]).startswith(tests)
