@@ -126,6 +126,7 @@ class Session:
 
     def _program(self, number, small, bases, sizes):
         hazards = Hazards(self.rng, small, known_table=number > 0, sizes=sizes)
+        hazards.long = 0.15
         hazards.has_table = not self.config.table_lanes or number % 8 > 0
         drawn = hazards.make(30 + self.below(60), self.cores)
         return self._loosened(relocated([(opcode, dict(fields)) for opcode, fields in drawn], bases))

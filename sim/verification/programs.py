@@ -90,6 +90,7 @@ class Hazards:
     def __init__(self, rng, config, known_table=False, sizes=SIZES):
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
         self.cores, self.sizes = 1, sizes  # cores of the ring; bytes of the regions
+        self.long = 0.0  # probability of a long loop
         self.records = records(config)
         self.functions = [function for function in FunctionCode if exists(config, function)]
         self.has_table = not config.table_lanes
@@ -128,7 +129,7 @@ class Hazards:
         region = Region.SCRATCH if self.chance(0.6) else Region.INPUT
         while tiles is None or tiles > 0:
             room = self.config.weight_fifo_depth - self.tiles
-            most = tiles or (room if room > 3 and self.chance(0.15) else 3)
+            most = tiles or (room if room > 3 and self.chance(self.long) else 3)
             fields = self.host(region, 2 * n * n, min(most, room) if tiles is None else min(3, most))
             transpose, format_ = self.config.attention and self.below(2), self.config.weight_formats and self.below(5)
             self.program.append(op(Opcode.LOAD_WEIGHTS, **fields, transpose=int(transpose), weight_format=int(format_)))
@@ -195,7 +196,7 @@ class Hazards:
         fields = {name: self.below(1 << width) for name, width in record.widths.items() if name not in _KINDS}
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
         fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
-        if self.chance(0.15):  # one long loop, often over the same rows
+        if self.chance(self.long):  # one long loop, often over the same rows
             long = record.counts[self.below(len(record.counts))]
             fields[long] = 1 + self.below(1 << self.below(1 + min(9, record.widths[long])))
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
@@ -269,7 +270,7 @@ class Hazards:
         afterwards."""
         depth, mode = self.config.unified_buffer_depth, RingMode(self.below(len(RingMode)))
         segment, rounds = 1 + self.below(min(3, self.config.ring_depth)), 1 + self.below(2)
-        if self.chance(0.2):
+        if self.chance(self.long):
             segment, rounds = 1 + self.below(min(16, self.config.ring_depth)), 1 + self.below(12)
         own = segment * rounds
         stride = own + self.below(2)
