@@ -20,7 +20,7 @@ from .lowering.lane_copies import with_lanes
 from .lowering.lowering import lower, with_products_apart
 from .lowering.update_lanes import use_update_lanes
 from .network_memory import NetworkMemory
-from .order.search import Order, emitted_again, search
+from .order.search import Order, emitted, search
 from .passes.factors import widen_factors
 from .passes.folding import fold
 from .passes.pipeline import LOWERING, MAPPING, run_passes
@@ -144,8 +144,8 @@ class _Variant:
 
     def _emit(self, code):
         starts, *others = code.order
-        order = Order(tuple(starts), *others)
-        return self._numbered(emitted_again(self.constants, self.used, self.cores, order, code.places))
+        ops, *_ = emitted(self.constants, self.used, self.cores, Order(tuple(starts), *others))
+        return self._numbered([ops[place] for place in code.places])
 
     def _numbered(self, ops):
         """Replaces the names of a network's stages in the instructions by their numbers. Returns the instructions."""

@@ -31,18 +31,10 @@ class Code:
 
 def packed_tiles(ops, image, first, config):
     """Returns `(image, blocks, ops)`: the image and the instructions of a program whose tiles are stored in their formats.
+    `image` has the numbers of the tiles of constant weights in the order of their first use, and begins at vector `first`.
 
     While instructions are emitted, each tile takes n vectors. In its format, a tile can be found only in the group of tiles that
     one LOAD_WEIGHTS reads, so each different group gets its own place. Without such formats, nothing changes.
-
-    Parameters
-    ----------
-    ops : sequence of Instruction
-    image : sequence of int
-        Numbers of the tiles of constant weights, in the order of their first use.
-    first : int
-        First vector of the image.
-    config : Config
     """
     image = tuple(map(int, image))
     if not any(op.fields.get("weight_format") for op in ops):

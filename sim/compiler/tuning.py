@@ -12,9 +12,7 @@ TURNING_SHARE = 4  # of the accumulators transposes operands, if LOAD cannot.
 
 # Function tables
 TABLE_PART = 16  # vectors of a function table per LOAD, which have rows of the buffer of their own. -> 64: default-32 +0.1 %
-TABLE_CYCLES = (
-    700  # of the array, in which a binade of a function is loaded before its use. -> 400: encoder block at batch 1 +2.4 %
-)
+TABLE_CYCLES = 700  # of the array, in which a binade is loaded before its use. -> 400: encoder block at batch 1 +2.4 %
 
 # Rows, tiles and jobs in flight
 LEAST_ROWS = 64  # fewer rows of a job do not hide the dispatch of its instructions. -> 128: c-8 +0.6 %

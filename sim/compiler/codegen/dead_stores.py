@@ -41,7 +41,5 @@ def scratch_vectors(ops, lowered, config):
 def _scratch(op, config):
     if op.fields.get("region") is not Region.SCRATCH:
         return slice(0)
-    for memory, first, count, _ in accesses(op.opcode, op.fields, config.vector_bytes):
-        if memory is Region.SCRATCH:
-            return slice(first, first + count)
-    return slice(0)
+    places = accesses(op.opcode, op.fields, config.vector_bytes)
+    return next((slice(first, first + count) for memory, first, count, _ in places if memory is Region.SCRATCH), slice(0))

@@ -15,13 +15,8 @@ ZEROS = 64
 
 
 class Emitter:
-    """Appends instructions to the list `ops`, and derives their dependencies from the memory that they access.
-
-    Parameters
-    ----------
-    config : Config
-    sizes : dict of Region to int
-        Sizes of the regions OUTPUT and SCRATCH, in vectors.
+    """Appends instructions to the list `ops`, and derives their dependencies from the memory that they access. `sizes` has the
+    vectors of the regions OUTPUT and SCRATCH.
 
     Members
     -------

@@ -22,14 +22,7 @@ __all__ = ["Lowered", "lower", "with_products_apart"]
 
 
 class Lowered:
-    """A step as sums of matrix products, and the addresses of all matrices.
-
-    Parameters
-    ----------
-    folded : Folded
-    n, batch : int
-    given : sim.ir.graph.Graph
-        The step before all passes.
+    """A step as sums of matrix products, and the addresses of all matrices. `given` is the step before all passes.
 
     Members
     -------

@@ -19,14 +19,8 @@ PHASES = {
 
 class Ring:
     """A circular allocator for rows of a memory. It returns consecutive ranges, and continues at the start of the rows when a
-    range does not fit at the end.
-
-    Parameters
-    ----------
-    base, size : int
-    kept : dict
-        `{key: (first row, rows)}` of the contents of all rings in the same memory. Allocated rows lose their contents.
-    """
+    range does not fit at the end. `kept` has `{key: (first row, rows)}` of the contents of all rings in the same memory.
+    Allocated rows lose their contents."""
 
     def __init__(self, base, size, kept=None):
         self.base, self.size, self.next, self.kept = base, size, 0, {} if kept is None else kept

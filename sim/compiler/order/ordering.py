@@ -197,18 +197,8 @@ class _Clock:
 def _by_samples(sums, jobs, dependencies, config, memories):
     """Returns `(sum, job, cycles that the array waits before it, True for the last job of the sum)`, in an order in which the
     array waits little. Of the jobs that can start, a job of the earliest sum is next. In the phase "samples" of the memories, and
-    in chunks of the batch, it is a job of the earliest samples.
-
-    Parameters
-    ----------
-    sums : list of MatrixSum or Move
-        In an order in which they can be computed.
-    jobs : callable
-        Returns the jobs of a list with one sum.
-    dependencies : list of set of int
-        For each sum, the numbers of the sums that must precede.
-    memories : Memories
-    """
+    in chunks of the batch, it is a job of the earliest samples. `jobs` returns the jobs of a list with one sum. `dependencies`
+    are the numbers of the sums that must precede each sum."""
     layers = [_Layer(one, deque(jobs([one])), sorted(before)) for one, before in zip(sums, dependencies)]
     clock, order, left, selected = _Clock(config, memories.sums.size), [], list(range(len(layers))), None
 

@@ -23,7 +23,7 @@ from ..timing.model import simulate
 from ..tuning import LAYER_PARTS, MOST_ORDERED, MOST_SIMULATED, ORDERS, SHORT_PROGRAM, SIMULATED, STEP_ROWS, TRIED_ROWS
 from .ordering import Pace, reads_windows
 
-__all__ = ["Order", "Schedule", "changes", "emitted_again", "search"]
+__all__ = ["Order", "Schedule", "changes", "emitted", "search"]
 
 _EMISSION = 0.6  # the time of emitting instructions, in simulations of their cycles
 _FASTER = "a larger array (`n`), which has fewer tiles, or a smaller batch"
@@ -91,11 +91,10 @@ class _Search:
         """Times the instructions of an :class:`Order`, and keeps them if they are the fastest."""
         if self.best and self.emitted > MOST_SIMULATED:
             return
-        emitter, writer = _emitted(self.constants, self.config, self.cores, order, self._tell)
-        ops = without_dead_stores(emitter.ops, self.constants.lowered, self.config)
+        ops, *made_with = emitted(self.constants, self.config, self.cores, order, self._tell)
         self.emitted += len(ops)
         if not self.best or self.emitted <= MOST_SIMULATED:
-            self._keep_fastest(ops, order, (emitter.image, writer.described()))
+            self._keep_fastest(ops, order, made_with)
         if self._shown:
             show(None)
 
@@ -128,14 +127,8 @@ class _Search:
         self.best = best
 
 
-def emitted_again(constants, config, cores, order, places):
-    """Returns the instructions of a :class:`Schedule` from its `order` and `places`."""
-    emitter, _ = _emitted(constants, config, cores, order)
-    ops = without_dead_stores(emitter.ops, constants.lowered, config)
-    return [ops[place] for place in places]
-
-
-def _emitted(constants, config, cores, order, tell=None):
+def emitted(constants, config, cores, order, tell=None):
+    """Returns the instructions of an :class:`Order`, the image of their weights, and the description of their jobs."""
     lowered = constants.lowered
     emitter = MatrixEmitter(config, constants, cores)
     _prepare_exchanges(lowered, emitter)
@@ -154,7 +147,7 @@ def _emitted(constants, config, cores, order, tell=None):
         if tell:
             tell(writer.worked / max(1, whole))
     assert not writer.begun, f"{emitter.stage}: jobs are left unfinished"
-    return emitter, writer
+    return without_dead_stores(emitter.ops, lowered, config), emitter.image, writer.described()
 
 
 def _prepare_exchanges(lowered, emitter):

@@ -97,27 +97,9 @@ def _foldable(graph):
 
 
 class _Folding:
-    """A graph in which some tensors are packed.
-
-    Parameters
-    ----------
-    graph : Graph
-    n : int
-    wanted : dict of str to int
-        Columns per vector of some tensors. Other tensors are packed only if the packing of these requires it.
-    known : dict
-        Cache of converted terms, shared by all instances.
-
-    Members
-    -------
-    folds : dict of str to Fold
-    stages : list of Stage
-
-    Raises
-    ------
-    ValueError
-        If a tensor cannot be folded as required.
-    """
+    """A graph in which some tensors are packed: `folds`, by name. `wanted` has the columns per vector of some tensors. Others are
+    packed only if the packing of these requires it. All instances share `known`, the converted terms. Raises ValueError if a
+    tensor cannot be folded as required."""
 
     def __init__(self, graph, n, wanted, known):
         self.graph, self.n, self.known, self.folds, self.stages = graph, n, known, {}, []

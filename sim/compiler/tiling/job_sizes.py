@@ -131,9 +131,7 @@ def _most_columns(sums, memories):
     """Returns the most column tiles of the jobs of an update that have all rows, with a job in flight for each step. Returns 0 if
     a job cannot have all rows."""
     needs, rows = _Needs(sums, memories), len(sums.rows)
-    jobs = (
-        sums.steps + 1 if sums.steps > 1 else 1
-    )  # with one more, jobs of different sizes do not overlap at the end of the memory
+    jobs = sums.steps + (sums.steps > 1)  # with one more, jobs of different sizes do not overlap at the end of the memory
     most = min(sums.shape.tiles, max(1, memories.config.weight_fifo_depth // 2), memories.sums_of(sums).size // (jobs * rows))
     return next((count for count in range(most, 0, -1) if needs.fits(rows, count, 1)), 0)
 
