@@ -1,4 +1,4 @@
-"""The command `tpu`, with the subcommands generate, run, train, sweep, text, compile, package and synth."""
+"""The command `tpu`, with the subcommands generate, run, train, sweep, text, chat, compile, package and synth."""
 
 import gc
 from pathlib import Path
@@ -11,7 +11,16 @@ from amaranth_tpu.hw.config import PRESETS, ConfigError
 from amaranth_tpu.hw.spec.ring_size import MOST_CORES
 from amaranth_tpu.hw.verilog.header import package_version, source
 
-from .cli import compile_command, generate_command, package_command, run_command, sweep_command, text_command, train_command
+from .cli import (
+    chat_command,
+    compile_command,
+    generate_command,
+    package_command,
+    run_command,
+    sweep_command,
+    text_command,
+    train_command,
+)
 from .cli.command_line import Json, RunFailed, console, run_app, show_error, show_line, usable_folder
 from .cli.core_options import CoreChoice, takes_core
 from .cli.flags import FlagCommand, FlagGroup
@@ -54,6 +63,7 @@ app.command(cls=FlagCommand, epilog=run_command.EXAMPLES)(takes_core()(run_comma
 app.command(cls=FlagCommand, epilog=train_command.EXAMPLES)(takes_core("training")(train_command.train))
 app.command(cls=FlagCommand, epilog=sweep_command.EXAMPLES)(takes_core(several=True)(sweep_command.sweep))
 app.command(cls=FlagCommand, epilog=text_command.EXAMPLES)(takes_core()(text_command.text))
+app.command(cls=FlagCommand, epilog=chat_command.EXAMPLES)(takes_core("transformer")(chat_command.chat))
 app.command("compile", cls=FlagCommand, epilog=compile_command.EXAMPLES)(takes_core()(compile_command.compile_model))
 app.command(cls=FlagCommand, epilog=package_command.EXAMPLES)(takes_core()(package_command.package))
 

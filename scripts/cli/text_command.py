@@ -8,6 +8,7 @@ import typer
 from amaranth_tpu.sim.data.errors import DataError
 
 from .cells_option import CellKind, cells_option, check_cells_option
+from .chat_command import LANGUAGE_MODEL, model_file, shown_words
 from .command_line import Json, console, show_line
 from .core_options import CoreChoice
 from .json_output import print_json
@@ -49,6 +50,19 @@ def _check_prompt(prompt, alphabet, as_json):
         show_line(f"--prompt: without {phrase}, which are not in the model's alphabet")
 
 
+def _language_text(core, prompt, letters, temperature, seed, simulator, cells, model, as_json):
+    from amaranth_tpu.sim.tpu.language_model import LanguageModel
+    from amaranth_tpu.sim.tpu.places import Simulator
+
+    check_cells_option(cells, simulator.value)
+    config = core.config("transformer")
+    made = LanguageModel(model_file(model), Simulator(simulator.value, cells=cells.value), config)
+    if not as_json:
+        print(prompt, end="", flush=True)
+    words = made.written(made.tokens.encoded(prompt), letters, temperature, seed)
+    shown_words(made, words, prompt, as_json, simulator, cells, config)
+
+
 def text(
     core: CoreChoice,
     prompt: Annotated[str, typer.Option(help="Start of the text. Letters outside the model's alphabet are left out.")] = "The ",
@@ -64,7 +78,8 @@ def text(
     model: Annotated[
         Path | None,
         typer.Option(
-            help="A file that `tpu train --model gpt -o FILE.onnx` wrote, with its alphabet. Default: the shipped weights."
+            help="A file that `tpu train --model gpt -o FILE.onnx` wrote, with its alphabet, a GGUF file of the Llama family, "
+            "or `smollm2`. Default: the shipped weights."
         ),
     ] = None,
     plot: Annotated[
@@ -83,6 +98,8 @@ def text(
     from amaranth_tpu.sim.tpu.places import Simulator
     from amaranth_tpu.sim.tpu.text import written
 
+    if model and (str(model) == LANGUAGE_MODEL or model.suffix == ".gguf"):
+        return _language_text(core, prompt, letters, temperature, seed, simulator, cells, model, as_json)
     weights = read_weights(model) if model else None
     alphabet = read_alphabet(model) if model else SHIPPED_ALPHABET
     _check_prompt(prompt, alphabet, as_json)

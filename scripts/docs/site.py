@@ -27,7 +27,7 @@ _TIMEOUT = 300  # seconds
 
 #: The guides, in the order of their tabs.
 GUIDES = {
-    "Tutorials": ["first-digit", "train", "keras-and-pytorch", "your-model", "your-soc"],
+    "Tutorials": ["first-digit", "train", "keras-and-pytorch", "your-model", "chat", "your-soc"],
     "How to": "stop-and-go-on sweep stalls cell function operator instruction package litex fpga board sram".split(),
     "Explanation": ["bfloat16", "systolic-arrays", "order-of-sums", "interlocks", "ring", "glossary"],
 }

@@ -12,7 +12,18 @@ from amaranth_tpu.hw.spec.codes import WeightFormat
 
 from .arithmetic import NAN_BFLOAT16
 
-__all__ = ["BLOCK", "FORMATS", "decode", "exact_codes", "packed", "quantize", "round_weights", "rounded_network", "unpacked"]
+__all__ = [
+    "BLOCK",
+    "FORMATS",
+    "decode",
+    "exact_codes",
+    "packed",
+    "quantize",
+    "round_weights",
+    "rounded_matrix",
+    "rounded_network",
+    "unpacked",
+]
 
 #: The formats with scales, the smallest first.
 FORMATS = (WeightFormat.MXFP4, WeightFormat.MXFP6, WeightFormat.MXFP8, WeightFormat.MXINT8)
@@ -132,7 +143,7 @@ def round_weights(graph, format_):
     rounded, errors, squares = graph.copied(), 0.0, 0.0
     for name in names:
         weights = graph.constants[name]
-        rounded.constants[name] = np.stack([_rounded(format_, part) for part in weights])
+        rounded.constants[name] = np.stack([rounded_matrix(format_, part) for part in weights])
         before, after = weights.astype(float), rounded.constants[name].astype(float)
         errors, squares = errors + np.square(after - before).sum(), squares + np.square(before).sum()
     error = np.sqrt(errors / squares) if squares else 0
@@ -145,7 +156,7 @@ def rounded_network(graph, name):
     return round_weights(graph, FORMAT_NAMES[name]) if name else graph
 
 
-def _rounded(format_, weights):
+def rounded_matrix(format_, weights):
     """Returns bfloat16 weights (inputs, outputs) in a format. The structural zeros, -0, stay -0."""
     codes, scales = quantize(format_, weights.astype(float))
     bits = decode(format_, codes, np.repeat(scales, BLOCK, axis=0)[: len(weights)])

@@ -13,7 +13,7 @@ from ..models.gpt_text import SHIPPED_ALPHABET
 from .layer_costs import expected_layers
 from .load import load
 
-__all__ = ["PARTS", "Letter", "cycles_by_part", "saved_model", "written"]
+__all__ = ["PARTS", "Letter", "chosen", "cycles_by_part", "saved_model", "written"]
 
 #: Parts of the network, and the parts of the names of their layers; the first that is found counts.
 PARTS = {
@@ -54,7 +54,7 @@ def saved_model(model):
     return path
 
 
-def _chosen(logits, temperature, random):
+def chosen(logits, temperature, random):
     """Returns the index of the next letter: the most likely one at a temperature of 0, else drawn from the softmax."""
     if not temperature:
         return int(logits.argmax())
@@ -105,11 +105,11 @@ def written(prompt, letters, on="model", *, core="default", temperature=0.5, see
     one = _model(1, TOKENS - 1, weights) if letters > 1 else None
     state = {name: run.outputs[name] for name in state_names()}
     while True:
-        chosen = _chosen(run.outputs["logits"][0, -1], temperature, random)
-        yield Letter(decoded([chosen]), run)
+        letter = chosen(run.outputs["logits"][0, -1], temperature, random)
+        yield Letter(decoded([letter]), run)
         letters -= 1
         if not letters:
             return
         past = {f"past_{name}": values[:, :, 1:] for name, values in state.items()}
-        run = one.run({"ids": np.array([[chosen]]), **past}, on, core=core, batch=1).check()
+        run = one.run({"ids": np.array([[letter]]), **past}, on, core=core, batch=1).check()
         state = {name: np.concatenate([past[f"past_{name}"], run.outputs[name]], axis=2) for name in state_names()}

@@ -1,0 +1,71 @@
+"""A network whose weights are exchanged, so that blocks of equal shape share its instructions."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ..compiler.compile import compile_network
+from ..golden.arithmetic import round_bfloat16
+from ..ir.row_norms import with_row_norms
+from .load import load
+
+__all__ = ["SharedNetwork"]
+
+
+class SharedNetwork:
+    """A network whose weights are exchanged.
+
+    Parameters
+    ----------
+    proto : callable
+        Called with weights by name, float32 (outputs, inputs) or (inputs,). Returns an onnx.ModelProto.
+    shapes : dict of str to tuple of int
+        Shapes of these weights. Vectors keep values of 1.
+    config : Config
+        Configuration of the core.
+    """
+
+    def __init__(self, proto, shapes, config):
+        weights = {name: _like(shape) for name, shape in shapes.items()}
+        network = load(proto(weights), effort="fast", strict=True).network
+        self.network, self.config, self._program = with_row_norms(network, config), config, None
+        self._places = {name: self._place(name, one) for name, one in weights.items() if one.ndim > 1}
+
+    def _place(self, name, weights):
+        """Returns the name of the constant with these weights, and the order of the inputs in it."""
+        numbers = {row.tobytes(): number for number, row in enumerate(round_bfloat16(weights.T))}
+        for key, values in self.network.constants.items():
+            if values.size == weights.size and re.fullmatch(rf"{name}(_\d+)?\.weights", key):
+                return key, np.array([numbers[row.tobytes()] for row in values.reshape(len(numbers), -1)])
+        raise KeyError(name)
+
+    def with_weights(self, weights):
+        """Returns the :class:`sim.ir.graph.Graph` with other weights by name, bfloat16 (inputs, outputs)."""
+        graph = self.network.copied()
+        for name, (key, order) in self._places.items():
+            graph.constants[key] = weights[name][order].reshape(graph.constants[key].shape)
+        return graph
+
+    def program(self, graph):
+        """Returns the program of a graph of :meth:`with_weights`. All have the same instructions, of which there is one copy."""
+        made = compile_network(graph, self.config, 1, "fast")
+        if self._program is None:
+            self._program = made
+        size = made.instructions * self.config.instruction_bytes
+        assert made.model[:size] == self._program.model[:size], "weights change the instructions"
+        return replace(self._program, model=made.model)
+
+    def row(self, values):
+        """Returns one sample, float32 (1, values), from arrays by the names of the inputs."""
+        return np.concatenate([np.asarray(values[one.name], np.float32).ravel() for one in self.network.origin.inputs])[None]
+
+    def named(self, results):
+        """Returns the outputs of one sample by name."""
+        return {one.name: one.of(results)[0] for one in self.network.origin.outputs}
+
+
+def _like(shape):
+    """Returns a vector of 1, or a matrix whose rows differ and that the reader does not simplify."""
+    random = np.random.default_rng(0)
+    return np.ones(shape, np.float32) if len(shape) == 1 else random.uniform(0.5, 0.9, shape).astype(np.float32)

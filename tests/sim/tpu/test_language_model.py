@@ -1,0 +1,144 @@
+"""Tests of language models in GGUF files: logits against binary64, bits of the core, tokens, and files that are refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim.data.errors import DataError
+from amaranth_tpu.sim.data.gguf_file import GgufFile
+from amaranth_tpu.sim.models.llama import block_model
+from amaranth_tpu.sim.tpu import load
+from amaranth_tpu.sim.tpu.language_model import LanguageModel
+from command import refused, tpu
+from language_files import WORDS, language_file, logits
+
+CORE = from_preset("transformer", n=4)
+
+
+def _error(found, wanted):
+    return np.sqrt(np.square(found - wanted).mean() / np.square(wanted).mean())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_prompt_and_tokens_have_the_logits_of_binary64(tmp_path, rng, tied):
+    """A prompt of more than one part, and single tokens after it."""
+    tensors, sizes = language_file(tmp_path / "m.gguf", rng, tied)
+    model, ids = LanguageModel(tmp_path / "m.gguf", core=CORE, window=64), rng.integers(0, 256, 44)
+    wanted = logits(tensors, sizes, ids)
+    found = [model.logits(ids[:40]), *(model.logits(ids[place : place + 1]) for place in range(40, 44))]
+    assert max(_error(one, right) for one, right in zip(found, wanted[39:])) < 0.05
+    assert 0 < model.weights.error < 2**-8
+    model.forget()
+    assert np.array_equal(model.logits(ids[:40]), found[0])
+
+
+def test_older_tokens_are_forgotten(tmp_path, rng):
+    """A model of one block sees the window alone."""
+    tensors, sizes = language_file(tmp_path / "m.gguf", rng, blocks=1)
+    model, ids = LanguageModel(tmp_path / "m.gguf", core=CORE, window=33), rng.integers(0, 256, 36)
+    model.logits(ids[:32])
+    for place in range(32, 36):
+        found = model.logits(ids[place : place + 1])
+    near, far = (_error(found, logits(tensors, sizes, some)[-1]) for some in (ids[3:], ids))
+    assert near < 0.05 and near < far
+
+
+def test_bits_of_the_core(tmp_path, rng):
+    """All blocks have the golden model's bits, and share their instructions."""
+    language_file(tmp_path / "m.gguf", rng)
+    golden, model = (LanguageModel(tmp_path / "m.gguf", on, CORE, window=48) for on in ("golden", "model"))
+    ids = rng.integers(0, 256, 5)
+    for some in (ids, ids[:1]):
+        assert np.array_equal(golden.logits(some), model.logits(some))
+    assert set(model.cycles) == {"blocks", "head"} and not golden.cycles
+    programs = [model._programs["blocks", block, id(model._block(1))] for block in range(2)]
+    assert programs[0].ops[0] is programs[1].ops[0] and programs[0].model != programs[1].model
+
+
+@pytest.mark.parametrize("tokens", [1, 32])
+def test_exchanged_weights_are_those_that_the_reader_makes(tmp_path, rng, tokens):
+    tensors, _ = language_file(tmp_path / "m.gguf", rng, heads=6, groups=2)
+    model = LanguageModel(tmp_path / "m.gguf", core=from_preset("transformer", normalize=False), window=48)
+    weights = {name: tensors[f"blk.1.{name}.weight"] for name in model.sizes.shapes()}
+    wanted = load(block_model(model.sizes, weights, tokens, 48 - tokens), effort="fast").network
+    found = model._block(tokens).with_weights(model.weights.block(1))
+    for name, values in wanted.constants.items():
+        assert np.array_equal(found.constants[name].astype(float), values.astype(float)), name
+
+
+def test_weights_in_a_format(tmp_path, rng):
+    """The error of the weights is told, and the core has the golden model's bits of the decoded weights."""
+    language_file(tmp_path / "m.gguf", rng)
+    core = from_preset("transformer", n=8, weight_formats=True)
+    golden, model = (LanguageModel(tmp_path / "m.gguf", on, core, 48, "mxint8") for on in ("golden", "model"))
+    assert np.array_equal(golden.logits([7]), model.logits([7]))
+    assert 2**-9 < golden.weights.error < 0.03
+
+
+def test_tokens(tmp_path, rng):
+    language_file(tmp_path / "m.gguf", rng)
+    tokens = LanguageModel(tmp_path / "m.gguf", core=CORE, window=48).tokens
+    assert tokens.encoded("hello 42") == [257, *map(ord, "lo 42")]
+    start, end = 256 + WORDS.index("<|im_start|>"), 256 + WORDS.index("<|im_end|>")
+    dialogue = tokens.dialogue("hé", "be brief")
+    assert dialogue.count(start) == 3 and dialogue.count(end) == 2 and dialogue[-1] == start and tokens.end == end
+    text, pieces = tokens.decoder(), tokens.encoded("naïve 東京")
+    assert "".join(map(text, pieces)) == "naïve 東京"
+
+
+def test_command(tmp_path, rng):
+    language_file(tmp_path / "m.gguf", rng)
+    options = "--model", tmp_path / "m.gguf", "--n", 4, "--json"
+    done = tpu("chat", "hello", "--tokens", 3, "--window", 48, "--simulator", "model", *options)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0 and answer["prompt"] == "hello" and answer["prompt_cycles"] > 1000
+    done = tpu("text", "--prompt", "hello", "--letters", 3, "--simulator", "golden", *options)
+    assert done.returncode == 0 and json.loads(done.stdout)["prompt"] == "hello"
+
+
+def test_command_without_a_model(tmp_path):
+    refused(tpu("chat", "hello", "--model", tmp_path / "none.gguf"), "No such file")
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"family": "gemma"}, "architecture gemma"),
+        ({"tokenizer": "llama"}, "tokenizer is llama"),
+        ({"heads": 3, "groups": 2}, "sizes that no model has"),
+        ({"each": 15, "width": 32}, "sizes that no model has"),
+    ],
+)
+def test_other_models_are_refused(tmp_path, rng, changes, said):
+    language_file(tmp_path / "m.gguf", rng, **changes)
+    with pytest.raises(DataError, match=said) as error:
+        LanguageModel(tmp_path / "m.gguf")
+    assert "\n" not in str(error.value) and "m.gguf" in str(error.value)
+
+
+def test_models_larger_than_memory_are_refused(tmp_path, rng, monkeypatch):
+    language_file(tmp_path / "m.gguf", rng)
+    monkeypatch.setattr("os.sysconf", lambda name: 16)
+    with pytest.raises(DataError, match="use a smaller model"):
+        LanguageModel(tmp_path / "m.gguf")
+
+
+def test_damaged_files_are_refused(tmp_path, rng):
+    """Each cut of the header and of the weights, and changed bytes: a DataError of one line, or a file that is still whole."""
+    language_file(tmp_path / "m.gguf", rng, blocks=1)
+    whole = (tmp_path / "m.gguf").read_bytes()
+    for cut in [0, 3, *rng.integers(4, len(whole) - 1, 40)]:
+        (tmp_path / "cut.gguf").write_bytes(whole[:cut])
+        with pytest.raises(DataError) as error:
+            GgufFile(tmp_path / "cut.gguf")
+        assert "\n" not in str(error.value)
+    for place in rng.integers(0, 3000, 60):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "changed.gguf").write_bytes(changed)
+        try:
+            LanguageModel(tmp_path / "changed.gguf", core=CORE, window=48)
+        except DataError as error:
+            assert "\n" not in str(error)
