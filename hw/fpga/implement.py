@@ -128,7 +128,7 @@ def advice(report, config, target):
     return found
 
 
-def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across_blocks=False, seed=1, progress=None):
+def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across_blocks=False, seed=1, known=None, progress=None):
     """Implements a core for a target in `folder`, which keeps the tools' logs, `report.json` and `area.svg`.
 
     A board's design is its complete top. The design for a part alone is the core `tpu`. For place and route the core is put
@@ -149,6 +149,8 @@ def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across
         True, with `pnr` or `paths`, to let Yosys optimise across blocks. The counts by block are then only approximate.
     seed : int
         Seed of place and route.
+    known : dict or None
+        Modules of earlier syntheses, see :func:`hw.fpga.synthesis.synthesize`. Without `pnr` and `paths`.
     progress : callable or None
         Called with progress messages.
 
@@ -179,7 +181,7 @@ def implement(config, target, folder, *, cores=1, pnr=False, paths=False, across
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
         report = progress or (lambda text: None)
-        return _implement(config, target, folder.resolve(), cores, pnr, paths, across_blocks, seed, report)
+        return _implement(config, target, folder.resolve(), cores, pnr, paths, across_blocks, seed, known, report)
 
 
 def _refuse(target, cores, pnr, paths):
@@ -202,7 +204,7 @@ def _refuse_too_large(n, part):
         )
 
 
-def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, progress):
+def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, known, progress):
     for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
     started, times = time.perf_counter(), {}
@@ -219,7 +221,7 @@ def _implement(config, target, folder, cores, pnr, paths, across_blocks, seed, p
     stage("generate")
     told = tool_progress(times["generate"] * len(verilog) / _CHARACTERS)
     blocks, memories, registered, layout = synthesize(
-        verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, progress=told
+        verilog, target, folder, top=top, flat=pnr or paths, across_blocks=across_blocks, known=known, progress=told
     )
     stage("yosys")
     report = {

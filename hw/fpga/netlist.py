@@ -1,17 +1,20 @@
 """Analysis of Yosys' output: resources by block, and memories that were turned into flip-flops."""
 
+import hashlib
 import re
 from collections import Counter
 
 from .targets import RESOURCES
 
-__all__ = ["AROUND", "CORE", "BlockHierarchy", "count_cells", "registers_for_memories"]
+__all__ = ["AROUND", "CORE", "BlockHierarchy", "count_cells", "module_digests", "registers_for_memories"]
 
 #: Names for cells in the core outside its blocks, and for cells outside the core.
 CORE, AROUND = "tpu", "top"
 
 _MODULE = re.compile(r"^module (\w+) ?\(.*?^endmodule", re.MULTILINE | re.DOTALL)
 _INSTANCE = re.compile(r"^  (\w+) (\w+) \(", re.MULTILINE)
+_TOOLS = re.compile(r"^// By .*", re.MULTILINE)
+_NUMBER = re.compile(r"(?<=\$)\d+|(?<=techmap)\d+")  # a number in the name of an internal net
 _REPLACED = re.compile(r"^Warning: Replacing memory \\(\S+) with list of registers\. See \S+?:(\d+)", re.MULTILINE)
 _IN_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)", re.MULTILINE)
 _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
@@ -109,6 +112,18 @@ class BlockHierarchy:
             for cell, number in modules[module].items():
                 _add(own, cell, number, cells)
         return _tidy(blocks)
+
+
+def module_digests(verilog):
+    """Returns a digest for each module of a core, {module: digest}. Modules whose texts differ only in the numbers of internal
+    nets have the same digest. The versions of the tools, which the text names, change all digests."""
+    tools = _TOOLS.search(verilog)
+    digests = {}
+    for module in _MODULE.finditer(verilog):
+        numbers: dict[str, str] = {}
+        text = _NUMBER.sub(lambda match, numbers=numbers: numbers.setdefault(match[0], f"#{len(numbers)}"), module[0])
+        digests[module[1]] = hashlib.sha256(f"{tools and tools[0]}\n{text}".encode()).hexdigest()
+    return digests
 
 
 def _add(counts, cell, number, cells):

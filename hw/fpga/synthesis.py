@@ -6,7 +6,7 @@ from ..tools.process import write_whole
 from ..tools.run_tool import run_tool
 from .carry_starts import free_carry_starts
 from .multiplier_registers import move_registers
-from .netlist import BlockHierarchy, registers_for_memories
+from .netlist import BlockHierarchy, module_digests, registers_for_memories
 from .output_registers import take_in_output_registers
 from .register_copies import copy_registers
 
@@ -27,6 +27,7 @@ tee -o latches.txt select -list t:$dlatch t:$adlatch t:$dlatchsr
 _HIERARCHICAL = (
     _READ
     + """
+{known}
 {synthesis} {hierarchical} -top {top}
 tee -o stat.json stat -json
 """
@@ -54,7 +55,7 @@ class SynthesisError(RuntimeError):
     """The error of a design or a netlist that cannot be used. Its message names the cause and the remedy."""
 
 
-def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progress=None):
+def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, known=None, progress=None):
     """Runs Yosys in `folder`. It writes `design.v`, `synth.ys`, `yosys.log` and, if `flat`, `netlist.json`.
 
     Parameters
@@ -68,6 +69,9 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     across_blocks : bool
         Flatten before technology mapping. Then Yosys optimises paths across blocks. The names of the mapped cells come from
         nearby nets, so the counts by block are only approximate.
+    known : dict or None
+        {digest of a module: {cell: number}} of earlier syntheses for the same family. These modules are not synthesized again,
+        and the new modules are added. Unless `flat`.
 
     Returns
     -------
@@ -89,6 +93,8 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
     family, part = target.family, target.part
     (folder / "design.v").write_text(verilog)
     layout = BlockHierarchy(verilog, top)
+    digests = module_digests(verilog)
+    again = sorted(module for module, digest in digests.items() if digest in (known or {}) and module != top)
     kept = sorted({*layout.chain, *(module for _, module in layout.blocks.values())} - {top})
     script = (_FLAT if flat else _HIERARCHICAL).format(
         synthesis=f"{family.synthesis} {part.synthesis}",
@@ -97,6 +103,7 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         top=top,
         before=family.before,
         pads=family.pads,
+        known=f"blackbox {' '.join(again)}" if again else "",
         keep="" if across_blocks else f"setattr -mod -set keep_hierarchy 1 {' '.join(kept)}",
     )
     (folder / "synth.ys").write_text(script)
@@ -125,10 +132,13 @@ def synthesize(verilog, target, folder, *, top, flat, across_blocks=False, progr
         blocks = layout.count_flat(flattened["cells"], family.cells)
     else:
         statistics = json.loads((folder / "stat.json").read_text())["modules"]
-        modules = {
+        cells = {
             name.removeprefix("\\"): {cell.removeprefix("\\"): number for cell, number in module["num_cells_by_type"].items()}
             for name, module in statistics.items()
         }
+        known = {} if known is None else known
+        known |= {digests[name]: counts for name, counts in cells.items() if name in digests and name not in again}
+        modules = {**cells, **{name: known[digests[name]] for name in again}}
         blocks = layout.count_modules(modules, family.cells)
     memories = registers_for_memories((folder / "yosys.log").read_text(), verilog)
     return blocks, memories, registered, layout

@@ -12,8 +12,7 @@ from amaranth_tpu.hw.config import PRESETS, from_preset
 from amaranth_tpu.hw.fpga.devices import largest_cores
 from amaranth_tpu.hw.fpga.implement import implement
 from amaranth_tpu.hw.fpga.targets import PARTS, RESOURCES, Target
-from amaranth_tpu.hw.tools.process import build_directory
-from amaranth_tpu.hw.verilog.export import to_verilog
+from amaranth_tpu.hw.tools.process import build_directory, write_whole
 
 from ..show.terminal import spinner
 from .common import Json, Write, app, publish
@@ -146,7 +145,7 @@ def options(
     write: Write = False,
 ):
     """Synthesize the preset `training` without and with each option alone, as `tpu synth --target ecp5-85 --preset training`.
-    A command that was ended continues with the next core."""
+    A module is synthesized once for all cores, and a command that was ended continues."""
     unknown = [name for name in names.split(",") if name not in _OPTIONS]
     if unknown:
         raise SystemExit(f"no option is called {unknown[0]!r}; choose from {', '.join(_OPTIONS)}")
@@ -172,9 +171,11 @@ def options(
 
 
 def _synthesized(config, folder):
-    """Returns the report of a core for an ECP5-85. The report in `folder` is used again if its design is the same."""
-    report, design = folder / "report.json", folder / "design.v"
-    if report.exists() and design.read_text() == to_verilog(config):
-        return json.loads(report.read_text())
+    """Returns the report of a core for an ECP5-85. A module is synthesized once for all cores: `modules.json` beside the folder
+    keeps its cells."""
+    modules = folder.parent / "modules.json"
+    known = json.loads(modules.read_text()) if modules.exists() else {}
     with spinner(Console(stderr=True), "synthesizing") as show:
-        return implement(config, Target("ecp5-85", PARTS["ecp5-85"]), folder, progress=show)
+        report = implement(config, Target("ecp5-85", PARTS["ecp5-85"]), folder, known=known, progress=show)
+    write_whole(modules, json.dumps(known))
+    return report
