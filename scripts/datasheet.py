@@ -38,6 +38,7 @@ from amaranth_tpu.sim.golden.table_lookup import lookup
 from .publish.core_tables import instruction_cycles, memories, ports
 from .publish.instruction_header import instruction_header
 from .publish.register_files import c_header, svd
+from .publish.verification_plan import verification_plan
 from .publish.worked_example import worked_example
 from .show.documents import DATASHEET, SOFTWARE, write_copies
 from .show.markdown import markdown_table, replace_section
@@ -45,6 +46,7 @@ from .show.markdown import markdown_table, replace_section
 __all__ = ["DATASHEET", "PROOFS", "BOARDS_GUIDE", "FILES", "SECTIONS", "main"]
 
 PROOFS = DATASHEET.parent / "proofs.md"
+PLAN = DATASHEET.parent / "verification.md"
 BOARDS_GUIDE = DATASHEET.parent / "boards" / "README.md"
 
 _FAULT_TEXTS = {
@@ -290,6 +292,7 @@ SECTIONS = {
             "latencies": latencies,
         }.items()
     },
+    "plan": (PLAN, verification_plan),
     "boards": (BOARDS_GUIDE, boards),
     "serial": (BOARDS_GUIDE, serial),
     "refusals": (SOFTWARE, refusals),

@@ -41,6 +41,7 @@ NAMES = {
     "hw/examples/soc/README.md": "reference/example-soc.md",
     "hw/boards/README.md": "reference/boards.md",
     "hw/proofs.md": "reference/proofs.md",
+    "hw/verification.md": "reference/verification.md",
     "hw/coverage.md": "reference/coverage.md",
     "hw/regression.md": "reference/regression.md",
     "CONTRIBUTING.md": "reference/contributing.md",

@@ -125,6 +125,7 @@ class ReadManager(Proof):
             "a request stays until it is accepted": stays(
                 s, t, "bus__arvalid", "bus__arready", "bus__araddr", "bus__arlen", "bus__arid"
             ),
+            # promise: always-ready
             "constant fields of the address": _constants(s, "ar") & s["bus__rready"],
             "one client at most is granted": count(self.grants(s)) <= 1,
             "a granted burst is on the bus in the next cycle, unchanged": grant
@@ -134,17 +135,21 @@ class ReadManager(Proof):
                 & (t["bus__arlen"] + 1 == selected(beats, chosen))
             ),
             "no other burst is on the bus": t["bus__arvalid"] >> (grant | (s["bus__arvalid"] & ~s["bus__arready"])),
+            # promise: outstanding
             "requested bursts in flight are at most the limit": s["in_flight"] + count([s["bus__arvalid"]]) <= self.outstanding,
             "beats of loads in flight are at most the limit": s["load_beats"] <= self.load_limit,
+            # promise: old-responses
             "a beat reaches the client of its request, and no other": all_of(told),
             "the data of a beat": all_of(
                 t[f"{client}__answer__valid"] >> (t[f"{client}__answer__data"] == s["bus__rdata"]) for client in CLIENTS
             ),
+            # promise: quiet
             "quiet exactly if no burst is requested or in flight": s["control__quiet"]
             == (~s["bus__arvalid"] & (s["in_flight"] == 0)),
             "after a flush no burst is granted until the bus is quiet": (s["draining"] >> ~grant)
             & (s["control__flush"] >> t["draining"])
             & ((s["draining"] & ~s["control__quiet"]) >> t["draining"]),
+            # promise: fault-reads
             "after a flush no response reaches a client": s["draining"]
             >> ~any_of(t[f"{client}__answer__{name}"] for client in CLIENTS for name in ("valid", "error")),
             "a client that may ask is granted if the bus is free": (free & wants) >> grant,
@@ -220,25 +225,34 @@ class WriteManager(Proof):
             "an address stays until it is accepted": stays(
                 s, t, "bus__awvalid", "bus__awready", "bus__awaddr", "bus__awlen", "bus__awid"
             ),
+            # promise: fault-writes
             "a beat stays until it is accepted": stays(
                 s, t, "bus__wvalid", "bus__wready", "bus__wdata", "bus__wstrb", "bus__wlast"
             ),
+            # promise: always-ready
             "constant fields of the address": _constants(s, "aw") & s["bus__bready"],
             "a burst is on the bus in the next cycle, unchanged": self.takes(s)
             >> (t["bus__awvalid"] & (t["bus__awaddr"] == address) & (t["bus__awlen"] + 1 == length)),
             "no other address is on the bus": t["bus__awvalid"] >> (self.takes(s) | (s["bus__awvalid"] & ~s["bus__awready"])),
-            "each burst has its number of self.beats, and WLAST in the last": s["bus__wvalid"]
+            # promise: data-order
+            "each burst has its number of beats, and WLAST in the last": s["bus__wvalid"]
             >> ((s["due"] > 0) & (s["bus__wlast"] == (s["due"] == 1))),
+            # promise: data-order
             "a client's beat is on the bus in the next cycle, with all strobes": gives
             >> (self.enters(s, t) & (t["bus__wdata"] == s["client__data__payload"]) & (t["bus__wstrb"] == (1 << _DATA // 8) - 1)),
+            # promise: fault-writes
             "any other beat has no strobes, and only after a flush": (self.enters(s, t) & ~gives)
             >> ((t["bus__wstrb"] == 0) & s["draining"]),
+            # promise: writes-after-fault
             "after a flush the client's beats and bursts are not taken": (s["draining"] >> ~(gives | self.takes(s)))
             & (s["control__flush"] >> ~gives),
             "it drains until the bus is quiet": (s["control__flush"] | (s["draining"] & ~s["control__quiet"])) >> t["draining"],
+            # promise: outstanding
             "bursts in flight are at most the limit": s["addresses"] + count([s["bus__awvalid"]]) <= self.outstanding,
+            # promise: quiet
             "quiet exactly if no burst is requested or in flight": s["control__quiet"]
             == (~s["bus__awvalid"] & ~s["bus__wvalid"] & ~s["active"] & (s["addresses"] == 0)),
+            # promise: old-responses
             "a response reaches the client, but none after a flush": (t["client__answered"] == told)
             & (t["client__error"] == (told & (s["bus__bresp"] != 0))),
             "a burst that may be taken is": (
@@ -318,9 +332,12 @@ class Splitter(Proof):
         return {
             "bursts follow each other without a gap, from the transfer's address": s["o__valid"]
             >> ((s["o__payload"][0:_LOW] == 0) & (self.first(s) == s["at"])),
+            # promise: burst-length
             "a burst is not empty, and not beyond its transfer": s["o__valid"]
             >> ((self.beats(s) >= 1) & (self.beats(s) <= s["to_go"])),
+            # promise: burst-length, burst-blocks
             "no burst crosses a block": s["o__valid"] >> (self.in_block(s) + self.beats(s) <= self.longest),
+            # promise: burst-blocks
             "a burst ends with its block or its transfer": s["o__valid"] >> (self.beats(s) == self.whole(s)),
             "`last` marks the end of the transfer": s["o__valid"] >> (self.is_last(s) == (self.beats(s) == s["to_go"])),
             "a transfer is taken exactly if none is left": s["i__ready"] == (s["to_go"] == 0),

@@ -102,17 +102,23 @@ class Subordinate(Proof):
             "a response to a read stays until it is accepted, with its data": stays(
                 s, t, "bus__rvalid", "bus__rready", "bus__rdata"
             ),
+            # promise: axil-okay
             "every response is OKAY": (s["bus__bresp"] == 0) & (s["bus__rresp"] == 0),
+            # promise: axil-write
             "address and data of a write are accepted together, if both are valid": (s["bus__awready"] == s["bus__wready"])
             & (s["bus__awready"] >> (s["bus__awvalid"] & s["bus__wvalid"])),
+            # promise: axil-one, axil-write
             "one write at a time, each answered in the next cycle": (written >> ((s["open_writes"] == 0) & t["bus__bvalid"]))
             & (s["bus__bvalid"] >> (s["open_writes"] == 1)),
+            # promise: axil-one, axil-read
             "one read at a time, each answered two cycles later": (self.reads(s) >> ((s["open_reads"] == 0) & u["bus__rvalid"]))
             & (s["bus__rvalid"] >> (s["open_reads"] == 1)),
+            # promise: axil-write
             "a write that waits alone is accepted in the next cycle": (
                 s["bus__awvalid"] & s["bus__wvalid"] & ~s["bus__awready"] & ~s["bus__bvalid"]
             )
             >> t["bus__awready"],
+            # promise: axil-unmapped, axil-reads
             "a write changes the bytes with strobes of its register, and nothing else does": all_of(kept),
             "a read returns its register": all_of(
                 (self.reads(s) & self.at(s, "ar", name)) >> (data == values[name]) for name in _STORED
@@ -120,7 +126,9 @@ class Subordinate(Proof):
             "a read returns the parameters of the core": all_of(
                 (self.reads(s) & self.at(s, "ar", name)) >> (data == value) for name, value in constants.items()
             ),
+            # promise: axil-unmapped
             "an unmapped address reads as 0": (self.reads(s) & ~any_of(known)) >> (data == 0),
+            # promise: axil-reads
             "a command follows from a write of 1 to its bit, and from nothing else": all_of(
                 t[f"run__{name}"] == (chosen[register] & s["bus__wstrb"][0] & s["bus__wdata"][bit])
                 for name, (register, bit) in commands.items()
@@ -165,27 +173,33 @@ class RunControls(Proof):
         unit = s["running"] & s["fault__valid"]
         starts = (s["state"] == _IDLE) & (t["state"] != _IDLE)
         return {
+            # promise: fault-ends
             "the units are in reset exactly outside a run": (s["running"] == (state == _RUN)) & (s["stopped"] == ~s["running"]),
             "the managers drain exactly outside a run": (s["reader__flush"] == s["stopped"])
             & (s["writer__flush"] == s["stopped"]),
+            # promise: start-after-fault, reset-first
             "a run begins only with a start, no fault, and no reset": starts
             >> (s["registers__start"] & ~s["registers__faulted"] & ~reset),
             "a start without a fault begins a run": ((state == _IDLE) & s["registers__start"] & ~s["registers__faulted"] & ~reset)
             >> starts,
+            # promise: start-when-quiet
             "the units run only after the bus was quiet": (~s["running"] & t["running"]) >> s["registers__quiet"],
             "between two runs the units are in reset for two cycles": (s["running"] & ~t["running"]) >> ~u["running"],
             "a run ends by HALT, a fault, a timeout or a reset": ends >> (reset | done | fails) & ~(done & fails),
             "it ends as DONE only after HALT": done >> (s["halted_before"] & ~s["fault__valid"] & ~s["expired"]),
+            # promise: fault-ends
             "a fault ends the run at once, with its cause and instruction": (unit & ~reset)
             >> (fails & (cause == s["fault__cause"]) & (pc == s["fault__pc"])),
             "without a fault of a unit, the cause is TIMEOUT": (fails & ~unit)
             >> (s["expired"] & (cause == Fault.TIMEOUT.value) & (pc == s["present_pc"])),
             "cause and instruction stay until a reset": (s["registers__faulted"] & ~reset)
             >> (t["registers__faulted"] & (cause == s["registers__fault_cause"]) & (pc == s["registers__fault_pc"])),
+            # promise: fault-ends
             "an end sets `pending`, and only a reset or a host clears it": ((done | fails) >> t["registers__pending"])
             & ((s["registers__pending"] & ~s["registers__acknowledge"] & ~reset) >> t["registers__pending"]),
             "nothing else sets `pending`": (~s["registers__pending"] & t["registers__pending"]) >> (done | fails),
             "`irq` exactly if an enabled interrupt is pending": s["irq"] == (s["registers__pending"] & s["registers__enabled"]),
+            # promise: reset-first
             "a reset ends the run and clears its status": reset
             >> (
                 (t["state"] == _IDLE)
@@ -195,8 +209,10 @@ class RunControls(Proof):
                 & (cause == Fault.NONE.value)
                 & (pc == 0)
             ),
+            # promise: timeout
             "a run expires only after `timeout` cycles without progress": t["expired"]
             >> ((s["silent_cycles"] >= s["registers__timeout"]) & (state != _IDLE)),
+            # promise: timeout
             "after `timeout` cycles without progress it expires": (
                 (state != _IDLE) & (s["silent_cycles"] >= s["registers__timeout"]) & (s["silent_cycles"] > 0)
             )
@@ -235,10 +251,13 @@ class Guard(Proof):
         alone = s["position__size"] == 1
         valid = (s["position__rank"] < s["position__size"]) & (s["position__size"] <= 8)
         return {
+            # promise: ring-refused
             "after `aresetn` or an aborted run, RING is refused until a flush, and only then": s["refused"] == s["unsafe"],
+            # promise: ring-refused
             "a core in a ring executes RING only if it is not refused": t["check__ready"] >> (alone | ~s["refused"]),
             "RING executes only with a valid position, and never during a flush": t["check__ready"]
             >> (valid & ~s["position__flush"]),
+            # promise: ring-refused
             "a core alone needs no flush": (alone & valid & ~s["position__flush"]) >> t["check__ready"],
         }
 
@@ -257,11 +276,13 @@ class RingUnits(Proof):
     def claims(self, s, t):
         outside, sent = ~s["active"], ("sent__tvalid", "sent__tready", "sent__tdata", "sent__tuser", "sent__tlast")
         return {
+            # promise: ring-valid
             "an offered vector stays, even if the run ends": stays(s, t, *sent),
             "outside a run no other vector is offered": (outside & t["sent__tvalid"]) >> (s["sent__tvalid"] & ~s["sent__tready"]),
             "outside a run the unified buffer is not accessed": outside >> ~(t["buffer__read"] | t["buffer__write"]),
             "outside a run no operation is taken, and none ends or fails": outside
             >> ~(s["port__op__ready"] | t["port__done"] | t["fault__valid"] | t["busy"]),
+            # promise: ring-between-runs
             "received vectors are kept for the next run": outside >> ~t["events__takes"],
             "outside a run nothing counts as progress but a vector that leaves": (outside & t["events__moves"])
             >> (s["sent__tvalid"] & s["sent__tready"] | s["buffer__read"] | s["buffer__write"]),

@@ -278,7 +278,9 @@ class Dispatch(Proof):
         nothing = (self.places(s, b) == 0) & ~s["with_unit_b"]
         there = self.places(s, b) + count([s["with_unit_b"], self.ending(s, b)])
         return {
+            # promise: hazards
             "an operation is offered only if no earlier conflicting instruction is in flight": offered >> ~s["conflicts"],
+            # promise: hazards
             "a unit works on it only then; a MATMUL that it has taken before is blocked": (s["with_unit_b"] & s["conflicts"])
             >> (self.bit(s["slots_of_matmul"], b) & self.bit(s["interlock__blocked"], b)),
             "an instruction gets a free slot": self.accepts(s, b) >> ~self.occupied(s, b),
@@ -287,6 +289,7 @@ class Dispatch(Proof):
                 (self.out(t, unit, b) | any_of(self.queued(t, unit, b))) >> belongs
                 for unit, belongs in zip(self.units, self.of_unit(self.kept(t, b)))
             ),
+            # promise: dispatch-order
             "SYNC and HALT pass only if no operation is queued or with a unit": ends >> nothing,
             "an instruction waits only for earlier ones in flight: there is no circle": self.waits(s, b, a)
             >> (self.occupied(s, a) & s["younger"]),
@@ -294,7 +297,9 @@ class Dispatch(Proof):
                 self.bit(s["interlock__blocked"], b) & self.occupied(s, b)
             )
             >> (any_of(self.waits(s, b, other) for other in range(_SLOTS)) | s["new_b"]),
+            # promise: unit-order
             "a queue keeps the order of the program": all_of(fact for unit in self.units for fact in self.order(s, unit)),
+            # promise: unit-order
             "the first operation of a queue is offered as soon as it is not blocked": all_of(heads),
         }
 

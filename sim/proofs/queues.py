@@ -167,6 +167,7 @@ class LinkFifos(_Queue):
         kept = {text: ~s["flush"] >> fact for text, fact in queue.items()}
         return kept | {
             "what is offered is the first element": s["o__valid"] >> (s["o__payload"] == self.contents(s)[0]),
+            # promise: ring-ready
             "READY exactly if a place is free, not counting one freed in the same cycle": t["i__ready"]
             == (t["level"] != self.depth),
             "a held element is offered within two cycles": ((self.level(s) > 0) & ~s["flush"] & ~t["flush"])

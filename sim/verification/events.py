@@ -23,14 +23,18 @@ def expected_events(config):
     for opcode, record in records(config).items():
         uses = {span.use for span in record.spans}
         kinds = {kind for (_, use), kind in _HAZARDS.items() if use in uses}
+        # promise: hazards (hazards of each instruction, in runs that end and that fault)
         found |= {(opcode.name, kind, end) for kind in kinds for end in ("done", "ended early")}
         found |= {(opcode.name, space, end) for space in _spaces(config, record) for end in ("first row", "last row")}
         if record.unit is not Unit.CONTROL:
+            # promise: checked-first (each fault after each instruction)
             found |= {(fault.name, "after", opcode.name) for fault in (Fault.ILLEGAL, Fault.ADDRESS, Fault.LENGTH)}
             if record.transfer:
                 cause = Fault.BUS_READ if record.transfer.use == "r" else Fault.BUS_WRITE
                 found.add((cause.name, "of", opcode.name))
+    # promise: fault-ends (each fault)
     found |= {(fault.name, "fault") for fault in Fault if fault is not Fault.NONE and (config.ring or fault is not Fault.RING)}
+    # promise: order-of-sums, data-order (each channel under backpressure)
     return found | {("stalled", name) for name in CHANNELS if name not in _READY and (config.ring or "ring" not in name)}
 
 

@@ -30,6 +30,7 @@ def sizes(n, in_flight=16):
     return PLAIN | {"n": n, "unified_buffer_depth": 16 * n, "accumulator_depth": 8 * n, "bias_depth": 2, "in_flight": in_flight}
 
 
+# promise: relu
 def test_lane_rounds_hand_computed_sums():
     """Compares the lane's bfloat16 output for hand-computed sums, with and without ReLU."""
     table = [

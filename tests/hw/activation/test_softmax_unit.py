@@ -42,6 +42,7 @@ def unit(**values):
     return SoftmaxUnit(n=config.n, activate=activate_layout(config))
 
 
+# promise: lanes-same-bits
 @pytest.mark.parametrize("n, widest, count", [*slow((2, 7, 6), (2, 40, 12), (4, 12, 12)), (8, 6, 6)])
 def test_amaranth(n, widest, count):
     assert simulate(unit(**sizes(n)), runs, seed=seed(), **sizes(n), widest=widest, count=count) >= 3 * count

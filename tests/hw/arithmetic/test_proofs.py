@@ -102,6 +102,7 @@ def test_module_is_a_command():
     assert done.returncode == 2 and "error: " in done.stderr and "no part 'divider'" in done.stderr
 
 
+# promise: cell
 @pytest.mark.parametrize("job", list(everything()))
 def test_proof(job):
     assert job.run(TIMEOUT).result == "proven"

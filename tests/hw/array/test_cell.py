@@ -114,6 +114,7 @@ def inputs_of(columns):
     }
 
 
+# promise: cell
 @pytest.mark.parametrize("stages", all_but([1, 8], STAGES))
 def test_random(stages):
     columns = operands(np.random.default_rng([seed(), stages]), 700)

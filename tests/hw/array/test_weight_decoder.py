@@ -36,6 +36,7 @@ def test_scales_at_the_ends_of_bfloat16(rng):
     check(lambda **inputs: simulate_columns(WeightDecoder(), **inputs), rng, [0, 7, 120, 247, 255])
 
 
+# promise: exact-formats
 @pytest.mark.slow
 def test_every_element_with_every_scale(rng):
     """The proof: all 151,552 inputs, in compiled simulation."""

@@ -50,6 +50,7 @@ async def traffic(ports, rng, *, size, longest, offers, takes, transfers):
     return pace
 
 
+# promise: burst-length
 @pytest.mark.parametrize("size, longest", [(8, MAX_BURST), *slow((4, MAX_BURST), (32, 4), (128, MAX_BURST))])
 @pytest.mark.parametrize("offers, takes", [(1, 1), (0.3, 0.5)])
 def test_random(size, longest, offers, takes):

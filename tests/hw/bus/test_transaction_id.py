@@ -34,5 +34,6 @@ async def resets(ports, rng, *, count):
     return ids
 
 
+# promise: old-responses
 def test_resets():
     assert simulate(TransactionId(), resets, seed=seed(), count=300) == {0, 1}

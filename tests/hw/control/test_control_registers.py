@@ -151,6 +151,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
     return accepted
 
 
+# promise: axil-unmapped
 @pytest.mark.parametrize("eager, ring", [(1, True), (0.5, False), *slow((0.1, True))])
 def test_random_accesses_agree_with_a_dict(eager, ring):
     config, cycles = Config(ring=ring), int(1200 / eager**0.5)

@@ -31,6 +31,7 @@ CONFIGS = [
 ]
 
 
+# promise: checked-first
 @pytest.mark.parametrize(
     "config",
     all_but([CONFIGS[7]], CONFIGS),
@@ -117,6 +118,7 @@ def test_a_region_beyond_the_bus_addresses_is_a_fault(width, beyond):
     assert found is (Fault.ADDRESS if beyond else None)
 
 
+# promise: misaligned
 def test_a_base_above_the_bus_addresses_is_a_fault():
     decoder = Decoder(config=Config(**SMALL))
     assert simulate(decoder, transfer, seed=seed(), base=1 << 32, size=1 << 12, rows=1) is Fault.ADDRESS

@@ -187,6 +187,7 @@ SPARSE = dict(ends=0.05, ready=0.9, space=200, density=0.5, control=0.0)  # few 
 TIGHT = dict(ends=0.1, ready=0.3, space=3, density=0.9, control=0.1)
 
 
+# promise: hazards
 @pytest.mark.parametrize(
     "in_flight, ring, case",
     all_but([(4, 1, DENSE), (16, 0, SPARSE), (32, 0, TIGHT)], (4, 16, 32), (0, 1), (DENSE, SPARSE, TIGHT)),

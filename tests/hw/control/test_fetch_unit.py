@@ -73,6 +73,7 @@ def test_words_of_the_region_arrive_in_order(bus_bytes, step, takes, answers):
         assert count == (max(0, size - pc) // step, [])
 
 
+# promise: misaligned
 @pytest.mark.parametrize("base, pc", [(BASE, 4), (BASE, 33), (BASE + 4, 0)])
 def test_unaligned_start_is_the_end(base, pc):
     unit = FetchUnit(address_width=32, bus_width=64, instruction_bytes=32)

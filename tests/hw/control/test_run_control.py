@@ -140,6 +140,7 @@ async def life(ports, rng, *, cycles, timeout, least):
         await ports.tick()
 
 
+# promise: counters
 @pytest.mark.parametrize("timeout", slow(1, 7, 25))
 def test_random_events_follow_the_rules_of_a_run(timeout):
     simulate(
@@ -165,6 +166,7 @@ async def silence(ports, rng, *, timeout, quiet):
     return ports.get("registers__cycles")
 
 
+# promise: timeout
 @pytest.mark.parametrize("quiet", [0, 1])
 @pytest.mark.parametrize("timeout", [1, 2, 100])
 def test_timeout_counts_cycles_to_within_one(timeout, quiet):

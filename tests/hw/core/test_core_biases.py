@@ -45,6 +45,7 @@ def test_updates_in_a_chain(rng, memory):
     same(expected, run(FULL, host, [case.run], memory=memory)["memory"])
 
 
+# promise: kept-contents
 @pytest.mark.slow
 def test_bias_survives_halt_directly_after_load(rng):
     """The bias that was loaded last is intact in the next run, even if HALT follows the load directly."""

@@ -86,6 +86,7 @@ def test_bus_that_answers_late(rng, after):
     same(host.bytes, result["memory"])
 
 
+# promise: start-when-quiet
 @pytest.mark.parametrize("after, fault", [*slow((0, ["TIMEOUT", 0])), (2, None)], ids=["fetch", "load"])
 def test_bus_that_never_answers(rng, after, fault):
     """If the bus never responds, the run and the next run end with TIMEOUT. The second run ends while it waits for the bus to

@@ -13,6 +13,7 @@ from core_runs import FEW_SIZES, FULL, PAUSED, SIZES, SLOW, SMALL, TINY, MemoryB
 from suites import slow
 
 
+# promise: order-of-sums, hazards
 @pytest.mark.parametrize("memory", [*slow({"latency": 25}), {"latency": 2, "pause_percent": 50}], ids=str)
 @pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
 def test_hazards(rng, memory, config):

@@ -207,6 +207,7 @@ def reserved_bits(config, opcode):
     return [bit for bit in range(256) if record.reserved >> bit & 1]
 
 
+# promise: fault-ends
 @pytest.mark.parametrize("config", slow(SMALL, FULL), ids=["small", "full"])
 def test_every_edge(rng, config):
     words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config), *transposing_edges(config)]]
@@ -217,6 +218,7 @@ def test_every_edge(rng, config):
     assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
 
 
+# promise: checked-first
 @pytest.mark.parametrize("config", [SMALL, *slow(FULL)], ids=["small", "full"])
 def test_random_words(rng, config):
     words = [word for word in (random_word(rng) for _ in range(100)) if is_short(word)]
@@ -253,6 +255,7 @@ def test_fetch_does_not_leave_region_model(rng, bus_width):
     same(host.bytes, result["memory"])
 
 
+# promise: misaligned
 def test_end_of_the_address_space(rng):
     """A region may end at the last bus address: accesses inside it reach the bus, which has no memory there. A region that
     extends further counts as empty."""
@@ -294,6 +297,7 @@ def test_matmul_without_a_tile(rng):
     same(host.bytes, result["memory"])
 
 
+# promise: writes-after-fault
 @pytest.mark.parametrize("memory", [{"latency": 2, "write_latency": 300, "pause_percent": 30}], ids=str)
 def test_memory_may_be_reused_after_a_fault(rng, memory):
     """After a fault, outstanding stores may still reach memory. After the driver has waited for the bus to become idle, no store

@@ -55,11 +55,13 @@ def check_resets(rng, config, count, memory):
             ).all(), f"{name} differs"
 
 
+# promise: old-responses
 @pytest.mark.slow
 def test_resets(rng):
     check_resets(rng, Config(**TINY | NARROW), 3, {"latency": 200})
 
 
+# promise: one-edge
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [{"latency": 30}, {"latency": 200, "pause_percent": 20}, {"latency": 600}], ids=str)
 def test_many_resets(rng, memory):

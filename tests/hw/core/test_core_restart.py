@@ -39,6 +39,7 @@ def check_restarts(rng, count):
             assert not len(wrong), f"program {number}: {len(wrong)} bytes of {name} differ, from {wrong[0]:#x} on"
 
 
+# promise: kept-contents
 @pytest.mark.parametrize("simulations, count", [(1, 15), *slow((4, 250))])
 def test_start_in_the_cycle_after_halt(rng, simulations, count):
     """Random programs that restart in the cycle after HALT leave the model's memory. Lengths cover all remainders of the fetch

@@ -60,6 +60,7 @@ def test_timeout_covers_latency_of_the_memory(rng):
     check_silence(rng, [([op(Opcode.LOAD, region=Region.INPUT, rows=1), op(Opcode.HALT)], 79)], 80)
 
 
+# promise: enough-timeout
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [FULL, *(Config(**{**TINY, **sizes}) for sizes in SIZES)], ids=str)
 def test_enough(rng, config):

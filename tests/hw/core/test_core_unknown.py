@@ -75,6 +75,7 @@ def check_resets(rng, config, verilog, rounds, length, memory):
             assert result["memory"][base : base + size] == case.after[name], f"{name} differs"
 
 
+# promise: one-edge, no-initial-values
 def test_everything_is_known_after_resets(rng):
     check_resets(rng, FULL, without_initial_values(FULL), 1, 24, {"latency": 2})
 
@@ -84,6 +85,7 @@ def test_everything_is_known_after_many_resets(rng):
     check_resets(rng, FULL, without_initial_values(FULL), 8, 60, {"latency": 20, "pause_percent": 20})
 
 
+# promise: no-initial-values
 @pytest.mark.slow
 def test_networks_from_unknown_state(rng):
     config = Config(**{**TINY, **SIZES[1]})

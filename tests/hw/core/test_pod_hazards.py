@@ -74,6 +74,7 @@ def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_
         assert not len(wrong), f"core {rank}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
 
 
+# promise: ring-bits
 @pytest.mark.parametrize(
     "sizes, cores, pause, link_latency",
     slow(

@@ -18,6 +18,7 @@ def refuted(claims):
     return [text for text, result in results.items() if result == "sat"]
 
 
+# promise: ring-no-deadlock
 @pytest.mark.parametrize("depth, stages", slow((4, 3), (8, 1), (64, 5), (8, 9)))
 def test_unit(depth, stages):
     config = ring_core(ring_depth=depth, cell_stages=stages)

@@ -37,6 +37,7 @@ def user_bits(segment, mode, rounds):
     return segment | mode.value << 3 | rounds % 8 << 5
 
 
+# promise: ring-links
 @pytest.mark.slow
 @pytest.mark.parametrize("pause, early", [*slow((0.5, True)), (0.3, False)])
 def test_neighbour(rng, tmp_path, pause, early):

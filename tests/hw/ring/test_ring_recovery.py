@@ -54,6 +54,7 @@ def test_first_ring_after_aresetn_needs_a_flush(rng, tmp_path, size):
     assert causes(results[0]) == ["RING"] * size and all(core["ring_state"]["refused"] for core in results[0])
 
 
+# promise: ring-refused
 @pytest.mark.parametrize("first", [164, *slow(*range(100, 300, 8))])
 @pytest.mark.parametrize("link_latency, delay", [(40, 0), *slow((0, 60))])
 def test_ring_after_aresetn_of_one_core_is_refused(rng, tmp_path, link_latency, delay, first):
@@ -70,6 +71,7 @@ def test_ring_after_aresetn_of_one_core_is_refused(rng, tmp_path, link_latency, 
     assert [causes(cores)[0] for cores in results] == [None, "RING"] * 2
 
 
+# promise: ring-refused
 def test_a_core_alone_needs_no_flush(rng, tmp_path):
     """A core with ring size 1 runs a RING without a flush after a reset, because it uses no link."""
     words = [LOAD, ring(), STORE, HALT]
@@ -82,6 +84,7 @@ def test_a_core_alone_needs_no_flush(rng, tmp_path):
     assert all(is_output_right(after, memories, regions[1]))
 
 
+# promise: ring-mismatch
 @pytest.mark.parametrize(
     "one, other",
     [
@@ -145,6 +148,7 @@ def misfit(rng, size):
     return programs
 
 
+# promise: ring-mismatch
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
     """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, the faults of all

@@ -103,6 +103,7 @@ async def ahead(ports, rng, *, count):
         assert not loop.link
 
 
+# promise: ring-between-runs
 @pytest.mark.parametrize("count", [6, *slow(100)])
 def test_neighbour_ahead(count):
     simulate(RingUnit(config=CONFIG), ahead, seed=seed(), count=count)
@@ -146,6 +147,7 @@ async def wrong_marks(ports, rng, *, count):
         loop.fault = None
 
 
+# promise: ring-marks
 @pytest.mark.parametrize("count", [12, *slow(200)])
 def test_wrong_marks(count):
     simulate(RingUnit(config=CONFIG), wrong_marks, seed=seed(), count=count)

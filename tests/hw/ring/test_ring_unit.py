@@ -32,6 +32,7 @@ async def buckets(ports, rng, *, config, size, count, **links):
         assert all(unit.writes == own * (1 if f["mode"] is RingMode.REDUCE_SCATTER else size) for unit in units)
 
 
+# promise: ring-once
 @pytest.mark.parametrize(
     "size, links",
     [(1, dict(grant=0.7)), *slow((2, dict(stall=0.3, late=20)), (3, dict(latency=9, stall=0.2, grant=0.6, late=50)))],
@@ -42,6 +43,7 @@ def test_random(size, links):
     simulate(RingUnits(config=config, size=size), buckets, seed=seed(), config=config, size=size, count=4, **links)
 
 
+# promise: ring-bits
 @pytest.mark.parametrize(
     "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )
@@ -58,6 +60,7 @@ def test_random_rings_in_verilator(rng, size, latency):
         assert all((found == right).all() for found, right in zip(result.memories, bucket.expected())), bucket.fields
 
 
+# promise: ring-links
 @pytest.mark.parametrize(
     "size, cycles, latency",
     slow((3, 2, 1), (2, 3, 0), *((*sizes, latency) for sizes in ((2, 7), (3, 4)) for latency in (0, 1, 3))),

@@ -15,6 +15,7 @@ def stands_still(script):
     return solve(script, timeout=TIMEOUT).result
 
 
+# promise: ring-no-deadlock
 @pytest.mark.parametrize("size", [2, 3, 8, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5, 6, 7))])
 def test_standstill(size):
     assert stands_still(standstill_script(size)) == "unsat"

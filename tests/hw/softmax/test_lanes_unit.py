@@ -30,6 +30,7 @@ def unit(n, lanes, kept=SoftmaxLanesUnit.kept, normalize=False):
     return SoftmaxLanesUnit(n=n, activate=activate_layout(Config(**sizes(n, lanes, normalize))), lanes=lanes, kept=kept)
 
 
+# promise: lanes-same-bits
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(
     "n, lanes, kept, widest", [(4, 2, 4, 6), *slow((2, 2, 2, 12), (4, 4, 2, 20), (8, 2, 4, 10), (16, 4, 8, 6), (16, 16, 4, 8))]

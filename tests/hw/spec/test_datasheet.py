@@ -49,6 +49,7 @@ def example():
     return regions, bytes(expected)
 
 
+# promise: worked-example
 def test_example_on_the_model():
     regions, expected = example()
     assert len(expected) == 12 and any(expected)
@@ -57,6 +58,7 @@ def test_example_on_the_model():
     assert machine.executed == 8 and bytes(regions["OUTPUT"][:12]) == expected
 
 
+# promise: worked-example
 @pytest.mark.slow
 def test_example_on_the_core(rng):
     regions, expected = example()

@@ -134,6 +134,7 @@ def test_bursts_have_the_attributes_of_the_configuration(everything):
         assert f"assign m_axi_{channel}cache = 4'hf;" in everything and f"assign m_axi_{channel}prot = 3'h2;" in everything
 
 
+# promise: rising-edge
 def test_all_processes_are_clocked(everything):
     """All processes are clocked, because Icarus Verilog never runs an `always @*` whose inputs do not change. Initial values are
     in separate blocks."""
@@ -192,6 +193,7 @@ def written_by(python, seed):
     ).stdout
 
 
+# promise: two-cores-in-one-design
 @pytest.mark.slow
 def test_two_cores_in_one_design(tmp_path):
     """The modules of two differently named designs have different names, even if one is a pod, and tools accept both in one
@@ -217,6 +219,7 @@ def test_names_that_no_module_has(name):
         to_verilog(Config(n=2, **PLAIN), name=name)
 
 
+# promise: same-bytes
 @pytest.mark.slow
 def test_verilog_is_deterministic(everything):
     """The Verilog does not depend on the hash seed (order of sets) or on names from byte code."""

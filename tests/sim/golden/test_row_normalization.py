@@ -13,6 +13,7 @@ from suites import slow
 ONE, NAN, INFINITY = 0x3F800000, 0x7FC00000, 0x7F800000
 
 
+# promise: softmax-error
 @pytest.mark.parametrize(
     "size, mean, centred",
     [

@@ -17,6 +17,7 @@ def rows(rng, width, spread, offset, count=200_000):
     return golden.add(values.astype(np.float32).view(np.uint32), np.uint32(0x80000000))
 
 
+# promise: softmax-error
 @pytest.mark.parametrize("width", [*slow(2, 3, 10, 100, 1000), 8000])
 def test_error(width):
     rng = np.random.default_rng([seed(), width])
