@@ -1,7 +1,8 @@
 """The verification plan: each promise of the datasheet, with the tests, proofs and random events that check it.
 
-A comment `<!-- promise: NAME -->` follows a promise in the datasheet. Its evidence has a comment `# promise: NAME, NAME` on the line
-above: a test, a claim of a proof, or an event of random jobs, which needs a text: `# promise: NAME (text)`.
+A comment `<!-- promise: NAME -->` follows a promise in the datasheet. The line above its evidence is a comment
+`# promise: NAME, NAME`. Evidence is a test, a claim of a proof, or an event of random jobs. An event needs a text:
+`# promise: NAME (text)`.
 """
 
 import re
@@ -35,7 +36,7 @@ def promises(text):
 
 
 def evidence(root=ROOT):
-    """Returns the evidence: name of a promise to kind to texts. Raises ValueError for a comment without anything that it names."""
+    """Returns the evidence: name of a promise to kind to texts. Raises ValueError for a comment without evidence below."""
     found = defaultdict(lambda: {kind: [] for kind in _KINDS})
     for kind, (pattern, following) in _KINDS.items():
         for path in sorted(root.glob(pattern)):
