@@ -35,7 +35,7 @@ def with_embeddings(graph):
         rows, tensor = len(feed.table), graph.tensors[feed.tensor]
         if rows > MOST_ROWS:
             raise ModelError(
-                f"{graph.name}: its table of embeddings {feed.tensor!r} has {rows:,} rows; training takes at most {MOST_ROWS:,}"
+                f"{graph.name}: its table of embeddings {feed.tensor!r} has {rows:,} rows; give it {MOST_ROWS:,} at most"
             )
         name = made.add_tensor(f"{feed.tensor} one-hot", (tensor.height, tensor.width, rows))
         feeds.append(Feed(name, feed.places, np.eye(rows, dtype=np.float32)))

@@ -12,7 +12,7 @@ from ..ir.reshapes import without_reshapes
 from ..ir.stage import NOWHERE, span
 from ..ir.strided_copies import places_of
 
-__all__ = ["REFUSALS", "check_trainable", "refusal"]
+__all__ = ["REFUSALS", "check_derivatives", "check_trainable", "refusal"]
 
 _MOST_COPIES = 64  # of a value; its gradient has a term for each
 _CLASSES = "training needs a number for each class"
@@ -24,32 +24,32 @@ REFUSALS = {
     ),
     "parts": (
         "an operator that computes its result in several parts with weights",
-        "computes its result in several parts with weights, which can't be trained",
+        "computes its result in several parts with weights, which can't be trained; put a Relu after it",
     ),
-    "function": ("a function without a derivative", "its function {} can't be trained"),
+    "function": ("a function without a derivative", "its function {} can't be trained; use another one, such as tanh"),
     "position": (
         "a vector that is repeated at all positions",
-        "reads one position for all of its results, which can't be trained",
+        "reads one position for all of its results, which can't be trained; put a LayerNormalization in its place",
     ),
     "copies": (
         f"Gather, Expand and others that use a value more than {_MOST_COPIES} times between layers",
-        f"copies a value to more than {_MOST_COPIES} places, which can't be trained",
+        f"copies a value to more than {_MOST_COPIES} places, which can't be trained; put a dense layer in its place",
     ),
     "windows": (
         f"MaxPool of {NOWHERE} positions or more",
-        f"its pooling windows have {NOWHERE} positions or more, which can't be trained",
+        f"its pooling windows have {NOWHERE} positions or more, which can't be trained; put two smaller ones in its place",
     ),
     "padding": (
         "MaxPool with `pads`, or with `ceil_mode` if a window is not full, unless a Relu is before or after it",
-        "its pooling windows include padding, which can't be trained without a Relu",
+        "its pooling windows include padding, which can't be trained without a Relu; put one before it",
     ),
     "table": (
         "MaxPool whose windows overlap, or have padding, gaps or dilations, before another function than Relu",
-        "its function {} follows pooling windows that are not side by side, which can't be trained",
+        "its function {} follows pooling windows that are not side by side, which can't be trained; put a Relu in its place",
     ),
     "output": (
         "an output in the midst of the network",
-        "its result is not the model's output, which training needs of the last stage",
+        "its result is not the model's output, which training needs of the last stage; let the model end with it",
     ),
     "end": (
         "the last operator, with a cross-entropy",
@@ -59,7 +59,10 @@ REFUSALS = {
         "one class, with the cross-entropy",
         f"has one result, whose Softmax is always 1; {_CLASSES}, or the loss `binary_crossentropy` or `mse`",
     ),
-    "order": ("Gather or Slice of the logits", "the model's result omits or repeats some of its logits, which can't be trained"),
+    "order": (
+        "Gather or Slice of the logits",
+        "the model's result omits or repeats some of its logits, which can't be trained; put a dense layer after it",
+    ),
 }
 
 
@@ -72,23 +75,34 @@ def check_trainable(graph, loss):
     """Checks that a graph can be trained with a :class:`sim.ir.losses.Loss`. If it cannot be trained, raises a
     :class:`sim.ir.errors.ModelError` whose message is one line that names the operator and its node."""
     if graph.beside:
-        raise ModelError(f"{graph.name}: computes its results in several tensors; training needs a model that ends in one layer")
+        raise ModelError(
+            f"{graph.name}: computes its results in several tensors, which can't be trained; put a dense layer after them"
+        )
     graph = without_reshapes(graph)
     writers, last = [stage.output for stage in graph.stages], graph.stages[-1]
-    roots = {root for (_, root), _ in norms_in(graph).values()}
     for number, stage in enumerate(graph.stages):
         if graph.is_part(stage):
             _check_parts(graph, stage)
         if not set(writers[number:]).isdisjoint(stage.operands):  # parts of these tensors are not computed yet
             raise refusal(stage, "parts")
-        if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
-            raise refusal(stage, "function", stage.function.name)
-        if any(term.copies and _copies_of_a_value(graph, stage, term) > _MOST_COPIES for term in stage.terms):
-            raise refusal(stage, "copies")
-        if any(0 in term.stride for term in stage.terms):
-            raise refusal(stage, "position")
         _check_pool(stage)
     _check_end(graph, last, loss)
+
+
+def check_derivatives(graph):
+    """Checks that each stage that depends on a parameter has a derivative. If one has none, raises a
+    :class:`sim.ir.errors.ModelError` as :func:`check_trainable`."""
+    graph = without_reshapes(graph)
+    roots, moved = {root for (_, root), _ in norms_in(graph).values()}, graph.reached(graph.parameters)
+    for number in graph.differentiated:
+        stage = graph.stages[number]
+        if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
+            raise refusal(stage, "function", stage.function.name)
+        for term in stage.terms:
+            if term.source in moved and term.copies and _copies_of_a_value(graph, stage, term) > _MOST_COPIES:
+                raise refusal(stage, "copies")
+            if term.source in moved and 0 in term.stride:
+                raise refusal(stage, "position")
 
 
 def _copies_of_a_value(graph, stage, term):

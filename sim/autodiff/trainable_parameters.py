@@ -11,7 +11,7 @@ from ..ir.graph import Parameter
 from ..ir.losses import JointLoss, Loss
 from .embeddings import tied_terms, with_embeddings
 from .joint_outputs import with_joint_outputs
-from .refusals import check_trainable, refusal
+from .refusals import check_derivatives, check_trainable, refusal
 
 __all__ = ["with_parameters", "with_probabilities"]
 
@@ -58,10 +58,11 @@ def with_parameters(graph, loss=Loss.CROSS_ENTROPY, counted=False, apart=None):
             made.parameters[name] = Parameter(values.astype(np.float32), not is_bias)
             tied |= dict.fromkeys(() if is_bias else tied_terms(graph, name), name)
     if not made.parameters:
-        raise ModelError(f"{graph.name}: has no weights that could be trained")
+        raise ModelError(f"{graph.name}: has no weights that could be trained; add a layer with weights, such as Gemm")
     made.stages = [replace(stage, terms=tuple(_tied(term, tied) for term in stage.terms)) for stage in graph.stages]
     for name in tied:
         del made.constants[name], made.tensors[name]
+    check_derivatives(made)
     return made
 
 

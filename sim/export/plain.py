@@ -65,7 +65,7 @@ class _Writer:
         order = in_order if graph.input_order is None else graph.input_order
         channels_first = np.array_equal(order, in_order.reshape(channels, height, width).transpose(1, 2, 0).ravel())
         if not channels_first and not np.array_equal(order, in_order):
-            raise ModelError(f"{graph.name}: a plain ONNX model cannot express the order of its input's values")
+            raise ModelError("a plain ONNX model cannot express the order of its input's values")
         wanted = (channels, height, width) if channels_first else (height, width, channels)
         shape, value = tuple(graph.input_shape) or wanted, "input"
         if shape != wanted:
@@ -79,7 +79,7 @@ class _Writer:
         graph = self.graph
         tensor = graph.tensors[graph.output]
         if (tensor.height, tensor.width) != (1, 1) or graph.output_order is not None:
-            raise ModelError(f"{graph.name}: its results are not one vector in order, which a plain ONNX model needs")
+            raise ModelError("its results are not one vector in order, which a plain ONNX model needs")
         result = self._node("Flatten", [self.values[graph.output]], "logits", axis=1)
         if graph.softmax:
             result = self._node("Softmax", [result], "probabilities", axis=1)
@@ -107,8 +107,7 @@ class _Writer:
         operator = definition.operator
         if not operator or not defs.has(operator, _OPSET, ""):
             raise ModelError(
-                f"'{stage.name}': its function {function.name} is not an operator of opset {_OPSET}, which a plain ONNX model "
-                "has; replace it by another, or train a file whose weights are the stages' own"
+                f"'{stage.name}': its function {function.name} is not an operator of opset {_OPSET}, which a plain ONNX model has"
             )
         attributes = dict(zip(definition.attributes, function.parameters))
         return self._node(operator, [value], f"{name}.{operator.lower()}", **attributes)
@@ -124,8 +123,8 @@ class _Writer:
                 (source.height, source.width), stage.size, term.stride, term.kernel, term.dilation, term.padding
             )
         ]
-        if None in edges:
-            raise ModelError(f"'{stage.name}': reads only a part of its operand, which cannot be written as Conv")
+        if None in edges or term.copies:
+            raise ModelError(f"'{stage.name}': reads only a part of its operand, or copies, which cannot be written as Conv")
         weights = self._constant(kernel.astype(np.float32).transpose(3, 2, 0, 1), f"{name}.weights")
         return self._node(
             "Conv",

@@ -21,6 +21,8 @@ from .sources import find_weights
 __all__ = ["ModelWriter"]
 
 _SAMPLES = 2  # number of random samples on which a plain model is compared
+#: Message if the original file cannot hold the trained weights, and no plain model can take its place.
+_REFUSAL = "its file cannot hold the new weights, and {}; write the weights of each layer as one initializer, float32"
 
 
 class ModelWriter:
@@ -78,14 +80,15 @@ class ModelWriter:
         if self._weights is not None and (model := self._own_model(graph)) is not None:
             return model, True
         if graph.feeds or isinstance(graph.loss, JointLoss):
-            raise ModelError(
-                f"{graph.name}: its file cannot hold the new weights; a plain model has no embeddings, and one input and output"
-            )
+            raise _refusal(graph, "a plain model has no embeddings, and one input and output")
         graph = with_probabilities(graph)
-        model = plain_model(graph)
+        try:
+            model = plain_model(graph)
+        except ModelError as error:
+            raise _refusal(graph, f"a plain model cannot take its place: {error}") from None
         again, samples = read_model(model, self._path), random_samples(graph, _SAMPLES, seed=1).rows
         if not _same_bits(run_network(again, samples.reshape(_SAMPLES, *again.input_shape)), run_network(graph, samples)):
-            raise ModelError(f"{graph.name}: no ONNX model of Conv and MaxPool produces the same bits")
+            raise _refusal(graph, "no model of Conv and MaxPool produces the same bits")
         return model, False
 
     def _own_model(self, graph):
@@ -99,6 +102,10 @@ class ModelWriter:
         except ModelError:
             return None
         return model if all(map(_same_bits, again, values)) else None
+
+
+def _refusal(graph, cause):
+    return ModelError(f"{graph.name}: {_REFUSAL.format(cause)}")
 
 
 def _same_bits(one, two):

@@ -49,7 +49,7 @@ class Head:
 
 @dataclass(frozen=True)
 class JointLoss:
-    """The sum of the losses of several outputs, each times a weight. All outputs are vectors, and the network's result has them
+    """The sum of the losses of several outputs, each times a weight. The network's result has the numbers of all outputs
     side by side. Targets are numbers: a class is a row of zeros and a one."""
 
     heads: tuple[Head, ...]

@@ -316,10 +316,6 @@ def test_models_that_can_not_be_trained(command, data, tmp_path, rng):
     model = write_dense_model(tmp_path / "n.onnx", rng, last="Tanh")
     refused(command("train", "--model", model, *data), "node 'second'", "the model ends in tanh")
     refused(command("train", "--model", tmp_path / "none.onnx", *data), "none.onnx")
-    described = onnx.load(write_dense_model(tmp_path / "o.onnx", rng))
-    described.training_info.add()
-    onnx.save(described, tmp_path / "o.onnx")
-    refused(command("train", "--model", tmp_path / "o.onnx", *data), "o.onnx: has training_info")
 
 
 @pytest.mark.parametrize("package, option, said", [("tensorboardX", "--log", "the log"), ("matplotlib", "--curve", "curve")])

@@ -304,7 +304,7 @@ def test_boxes_of_several_sizes_are_one_output_without_a_copy(rng, tmp_path):
     x = rng.normal(size=(3, 4, 12, 12)).astype(np.float32)
     model = check(path, {"x": x}, ("golden", "model"), tolerance=0.1, core=tpu.Config(n=4), batch=2)
     assert len(model.network.outputs) == 3 and len(model.network.stages) == 6
-    with pytest.raises(ModelError, match="results in several tensors; training needs a model that ends in one layer"):
+    with pytest.raises(ModelError, match="results in several tensors, which can't be trained; put a dense"):
         with_parameters(model.network)
 
 
