@@ -22,6 +22,7 @@ from amaranth_tpu.hw.spec.isa import (
     Half,
     Region,
     RingMode,
+    UpdatePart,
     WeightFormat,
 )
 from amaranth_tpu.hw.spec.registers import REGISTERS
@@ -103,6 +104,7 @@ def codes():
             _codes_of("half", Half),
             _codes_of("condition", Condition),
             _codes_of("weight_format", WeightFormat),
+            _codes_of("part", UpdatePart),
             _codes_of("mode", RingMode),
             markdown_table(
                 ["region", "code", "STORE"], [[r.name, r.value, "yes" if REGION_WRITABLE[r] else "no"] for r in Region]

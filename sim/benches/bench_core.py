@@ -10,6 +10,8 @@ runs : list of dict
     - `abort`: number of cycles after which the run is ended through the control register.
     - `cut`, `cut_cycles`, `cut_answers`: after `cut` cycles, the core alone is reset for `cut_cycles`. The reset waits until read
       responses are outstanding, and also write responses if `cut_answers`. It never starts while write data is outstanding.
+    - `flip`: cycles, register and bit. After these cycles the bit of the register, such as `dispatcher.idle`, is inverted.
+      Counters are not checked.
     - `until_quiet`: number of cycles to wait for the bus after the run.
     - `polls`: number of status reads to wait for the bus after a fault (default 0).
     - `reuse`: first and last word of memory to clear when the driver reports a fault.
@@ -21,6 +23,8 @@ memory is written to the file named by the plusarg `dump`. Assertions check for 
 interrupt is set. They also check that a fault is sticky until a reset: a start must not clear it, and the reset must clear it
 completely.
 """
+
+from functools import reduce
 
 import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
@@ -82,6 +86,13 @@ async def _cut(dut, job):
     return owed
 
 
+async def _flip(dut, cycles, register, bit):
+    await ClockCycles(dut.clk, cycles)
+    await FallingEdge(dut.clk)
+    signal = reduce(getattr, register.split("."), dut.core)
+    signal.value = int(signal.value) ^ 1 << bit
+
+
 async def _reuse(dut, first, last):
     for word in range(first, last + 1):
         dut.bd_address.value, dut.bd_wdata.value, dut.bd_write.value = word, 0, 1
@@ -105,6 +116,8 @@ async def _one(dut, driver, job):
         assert await _state(driver) == CLEAR, "the status is not clear after a reset of the core"
         assert not any((await driver.counters()).values()), "a counter is not 0 after a reset of the core"
         return result
+    if "flip" in job:
+        await _flip(dut, *job["flip"])
     if "abort" in job:
         await ClockCycles(dut.clk, job["abort"])
         result["state"] = await driver.status()
@@ -122,7 +135,8 @@ async def _one(dut, driver, job):
             result["fault"] = ["LIMIT", 0]
             await _reset(driver)
     result["waited"] = int(dut.cycle.value) - started
-    result["counters"] = await _check_counters(driver)
+    if "flip" not in job:
+        result["counters"] = await _check_counters(driver)
     for _ in range(job.get("until_quiet", 0) // 10):
         if (await driver.status())["quiet"]:
             break

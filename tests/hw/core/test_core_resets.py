@@ -9,7 +9,7 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.verification.programs import Hazards
-from core_programs import Case
+from core_programs import Case, least_fields
 from core_runs import NARROW, SMALL, TINY, MemoryBuilder, op, run
 
 
@@ -66,3 +66,25 @@ def test_resets(rng):
 @pytest.mark.parametrize("memory", [{"latency": 30}, {"latency": 200, "pause_percent": 20}, {"latency": 600}], ids=str)
 def test_many_resets(rng, memory):
     check_resets(rng, SMALL, 34, memory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [100])
+def test_reset_at_each_cycle(rng, last):
+    """A reset by `control.reset` in each cycle of a short program, while it loads, computes, stores and ends. The program after
+    each reset must leave the model's memory."""
+    host, machine, hazards = MemoryBuilder(rng), Machine(SMALL), Hazards(rng, SMALL)
+    opcodes = (Opcode.LOAD, Opcode.LOAD_BIAS, Opcode.LOAD_WEIGHTS, Opcode.MATMUL, Opcode.ACTIVATE, Opcode.STORE)
+    words = [*(op(opcode, **least_fields(opcode)) for opcode in opcodes), op(Opcode.HALT)]
+    runs, cases = [], []
+    for cycle in range(1, last + 1):
+        cut = Case(rng, host, Machine(SMALL), words).run
+        cases.append(Case(rng, host, machine, hazards.make(6)))
+        runs += [cut | {"abort": cycle, "until_quiet": 10_000}, cases[-1].run]
+    result = run(SMALL, host, runs, memory={"latency": 3})
+    ends = [one["state"]["running"] for one in result["runs"][::2]]
+    assert ends[0] and 30 < ends.count(1) < last, "the program is too short"
+    assert [one["fault"] for one in result["runs"][1::2]] == [None] * last
+    for case in cases:
+        for name, (base, size) in case.run["regions"].items():
+            assert result["memory"][base : base + size] == case.after[name], f"{name} differs"

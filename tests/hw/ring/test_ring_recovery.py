@@ -69,6 +69,7 @@ def test_ring_after_aresetn_of_one_core_is_refused(rng, tmp_path, link_latency, 
     recover = ["flush", "reset"] * 2
     results, *_ = play_pod(rng, tmp_path, runs, link_latency=link_latency, recover=recover, apart=True)
     assert [causes(cores)[0] for cores in results] == [None, "RING"] * 2
+    assert all(causes(cores)[1] for cores in results[1::2]), "a core ends its RING without the other one"
 
 
 # promise: ring-refused
