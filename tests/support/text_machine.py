@@ -13,7 +13,7 @@ from amaranth_tpu.scripts.show.documents import DATASHEET
 from amaranth_tpu.scripts.show.markdown import section
 from text_arithmetic import NAN, normalize_of_text, softmax_of_text, table_of_text
 
-__all__ = ["TextMachine"]
+__all__ = ["TextMachine", "flushed"]
 
 _NAN32, _SIGN = np.uint32(0x7FC00000), np.uint32(1 << 31)
 
