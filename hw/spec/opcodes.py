@@ -156,7 +156,13 @@ INSTRUCTIONS = {
         effect="Update memory -> host memory, one part of `rows` rows: vectors of 2n bytes. Only to regions OUTPUT and SCRATCH.",
         fields=(
             *_host("Vectors", "Region of `offset`: OUTPUT or SCRATCH"),
-            Field("part", 10, 2, "Part of each row that is stored (UpdatePart)", codes=tuple(UpdatePart)),
+            Field(
+                "part",
+                10,
+                2,
+                "Part of each row that is stored (UpdatePart): V', or the upper or the lower half of W'",
+                codes=tuple(UpdatePart),
+            ),
             Field("update", 64, 16, "First source row in the update memory"),
         ),
         transfer=Transfer("w", 1),

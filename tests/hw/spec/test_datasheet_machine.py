@@ -40,6 +40,8 @@ def drawn(rng, hazards, opcode):
     }
     if given.get("function") is FunctionCode.TABLE and given["format"] in (Format.PLANES, Format.INDEX):
         given["function"] = FunctionCode.RELU
+    if "buffer_step" in record.widths and rng.random() < 0.5:
+        given["buffer_step"] = 0
     fields = hazards.draw(opcode, **given)
     return fields and (opcode, fields | ({"number": hazards.below(6)} if "number" in fields else {}))
 

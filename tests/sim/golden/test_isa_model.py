@@ -8,12 +8,9 @@ import pytest
 from amaranth_tpu.hw.config import PLAIN as FEATURES_OFF
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import TABLE_SETTINGS, TABLE_WORDS, Format, FunctionCode, Opcode, Region
-from amaranth_tpu.sim.benches.activation_model import largest
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden import arithmetic as golden
-from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.function_tables import apply, table_of
-from amaranth_tpu.sim.golden.softmax import softmax
 from amaranth_tpu.sim.golden.table_lookup import Table
 from machine_programs import HALT, cell_by_cell, fault_in, machine_of, random_bfloat16
 
@@ -102,87 +99,6 @@ def test_keep_uses_the_tile_in_the_array(rng):
     assert (m.sums[2] == cell_by_cell(m.buffer[1:2], tiles[1].T, zero)[0]).all()
 
 
-@pytest.mark.parametrize("function", [FunctionCode.NONE, FunctionCode.RELU])
-def test_activate_and_store(rng, function):
-    m = machine(
-        [
-            (Opcode.ACTIVATE, dict(function=function, rows=3, lanes=3, buffer=5, acc=2)),
-            (Opcode.ACTIVATE, dict(function=function, format=Format.BINARY32, rows=2, lanes=N, buffer=10, acc=2)),
-            (Opcode.STORE, dict(region=Region.OUTPUT, rows=3, offset=8, buffer=5)),
-            (Opcode.STORE, dict(region=Region.OUTPUT, rows=4, offset=64, buffer=10)),
-            HALT,
-        ]
-    )
-    values = rng.normal(size=(3, N)).astype(np.float32)
-    m.sums[2:5] = values.view(np.uint32)
-    m.run()
-    output = m.regions[Region.OUTPUT]
-    if function is FunctionCode.RELU:
-        values = np.maximum(values, np.float32(0))
-    rounded = np.frombuffer(output[8 : 8 + 24], bfloat16).reshape(3, N)
-    assert (rounded[:, :3] == values[:, :3].astype(bfloat16)).all()
-    assert (rounded[:, 3].view(np.uint16) == 0).all()
-    assert (np.frombuffer(output[64:96], np.float32).reshape(2, N) == values[:2]).all()
-    assert not any(output[:8]) and not any(output[32:64]) and not any(output[96:])
-
-
-@pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32])
-def test_pool_follows_its_loops(rng, format):
-    f = dict(rows0=3, rows0_stride=2, rows1=2, rows1_stride=9, window0=2, window0_stride=1, window1=3, window1_stride=4)
-    m = machine(
-        [(Opcode.POOL, dict(f, function=FunctionCode.RELU, format=format, lanes=3, buffer=5, acc=2, buffer_stride=8)), HALT]
-    )
-    m.sums[:] = rng.choice(
-        np.array([0x80000000, 0, 0x7F800000, 0xFF800000, 0x3F808000, 0xBF808000, 0xC0000000, golden.NAN], np.uint32), m.sums.shape
-    )
-    before = m.buffer.copy()
-    m.run()
-    height = 1 if format is Format.BFLOAT16 else 2
-    for r1 in range(2):
-        for r0 in range(3):
-            rows = [2 + r1 * 9 + r0 * 2 + w1 * 4 + w0 for w1 in range(3) for w0 in range(2)]
-            values = np.array(
-                [golden.relu(largest(column)) if lane < 3 else 0 for lane, column in enumerate(m.sums[rows].T.tolist())],
-                np.uint32,
-            )
-            place = 5 + r1 * 8 + height * r0
-            expected = golden.to_bfloat16(values) if height == 1 else values.astype("<u4").view("<u2").reshape(2, N)
-            assert (m.buffer[place : place + height] == expected).all()
-            before[place : place + height] = expected
-    assert (m.buffer == before).all()
-
-
-@pytest.mark.parametrize("format", [Format.BFLOAT16, Format.BINARY32])
-@pytest.mark.parametrize("lanes, tiles", [(3, 1), (N, 2), (1, 3)])
-def test_softmax(rng, format, lanes, tiles):
-    """SOFTMAX gives the same results as a softmax in numpy within rounding, for rows in one or more tiles, in bfloat16 and
-    binary32."""
-    m = machine(
-        [
-            (
-                Opcode.SOFTMAX,
-                dict(format=format, rows=3, lanes=lanes, buffer=5, acc=2, tiles=tiles, acc_stride=7, buffer_stride=9),
-            ),
-            HALT,
-        ]
-    )
-    m.sums[:], m.buffer[:] = rng.normal(scale=3, size=m.sums.shape).astype(np.float32).view(np.uint32), 0x1234
-    expected, height = m.buffer.copy(), 1 if format is Format.BFLOAT16 else 2
-    count = N * (tiles - 1) + lanes
-    for row in range(3):
-        values = np.concatenate([m.sums[2 + 7 * t + row] for t in range(tiles)])[:count]
-        results = softmax(values[None])[0].tolist() + [0] * (N - lanes)
-        true = np.exp(values.view(np.float32).astype(float))
-        found = np.array(results[:count], np.uint16).view(bfloat16).astype(float)
-        assert np.allclose(found, true / true.sum(), rtol=1.2 * 2.0**-8)  # 0.6 units, as in tests/sim/golden/test_softmax.py
-        for t in range(tiles):
-            tile = np.array(results[t * N :][:N], np.uint32)
-            place = 5 + 9 * t + height * row
-            expected[place : place + height] = tile if height == 1 else (tile << 16).view(np.uint16).reshape(2, N)
-    m.run()
-    assert (m.buffer == expected).all()
-
-
 def test_maximum_by_hand():
     nan, infinite = golden.NAN, 0x7F800000
     for values, expected in (
@@ -240,32 +156,3 @@ def test_nan_table_entries_give_nan():
     m.sums[0] = [0x3F800000, 0, 0x3F900000, golden.NAN]
     m.run()
     assert m.buffer[0].tolist() == [0x7FC0] * 4
-
-
-def test_multiply_row_by_row(rng):
-    """MULTIPLY computes row after row, so a result may be an operand of the next row."""
-    m = machine([(Opcode.MULTIPLY, dict(rows=4, lanes=3, buffer=11, acc=2, operand=10)), HALT])
-    m.sums[:] = rng.normal(size=m.sums.shape).astype(np.float32).view(np.uint32)
-    m.buffer[:] = random_bfloat16(rng, m.buffer.shape)
-    m.buffer[10] = np.array([0x3F80, 0xC000, 0x0001, 0x3F80], np.uint16)
-    expected = m.buffer.copy()
-    for row in range(4):
-        product = golden.multiply(golden.to_bfloat16(m.sums[2 + row]), expected[10 + row])
-        expected[11 + row] = np.where(np.arange(N) < 3, golden.to_bfloat16(product), 0)
-    m.run()
-    assert (m.buffer == expected).all() and (m.buffer[11, :2] != 0).all()
-
-
-def test_load_bias_and_load(rng):
-    data = rng.integers(0, 256, 64, dtype=np.uint8).tobytes()
-    m = machine(
-        [
-            (Opcode.LOAD, dict(region=Region.INPUT, rows=2, offset=8, buffer=62)),
-            (Opcode.LOAD_BIAS, dict(region=Region.INPUT, rows=2, offset=16, bias=1)),
-            HALT,
-        ],
-        INPUT=data,
-    )
-    m.run()
-    assert m.buffer[62:].tobytes() == data[8:24]
-    assert m.bias[1:3].tobytes() == data[16:48]
