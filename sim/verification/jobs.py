@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, RingMode, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, RingMode, records, space_depth
 from amaranth_tpu.hw.spec.registers import REGISTER, registers_of, stalls_of
 
 from ..golden.c_machine import CCore, CMachineRing
@@ -116,7 +116,7 @@ class Session:
     def _loosened(self, program):
         """Replaces strides that no iteration uses by random numbers."""
         for opcode, fields in program:
-            record = INSTRUCTIONS[opcode]
+            record = records(self.config)[opcode]
             loops = {loop for span in record.spans for loop in span.loops if loop[1] not in record.counts}
             loops |= {(span.rows[0], span.step) for span in record.spans if span.step in record.widths}
             for count, stride in sorted(loops):

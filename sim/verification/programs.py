@@ -49,7 +49,8 @@ def initialisation(config, sizes=SIZES):
 def whole_table(config, known, sizes=SIZES):
     """Yields instructions that fill the function table, which is undefined after power-up but kept between runs. If the table's
     contents are `known`, fills only its last rows, which sets its first entry."""
-    n, rows = config.n, min(config.unified_buffer_depth, sizes["INPUT"] // (2 * config.n))
+    n = config.n
+    rows = min(config.unified_buffer_depth, sizes["INPUT"] // (2 * n), TABLE_WORDS // n)
     for word in range(TABLE_WORDS - rows * n if known else 0, TABLE_WORDS, rows * n):
         offset = word // (rows * n) % (sizes["INPUT"] // (2 * n * rows)) * 2 * n * rows
         yield op(Opcode.LOAD, region=Region.INPUT, rows=rows, offset=offset)

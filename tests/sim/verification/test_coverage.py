@@ -37,7 +37,8 @@ def test_drawn_jobs(seed):
 
 
 def test_refused_words_of_one_core(seed):
-    session = Session(seed, dataclasses.replace(SMALL, ring=False))
+    """Words are refused for several causes. Programs of a core with few features use no field that it lacks."""
+    session = Session(seed, from_preset("default", n=2))
     for _ in range(60):
         session.draw()
     causes = {cause for trial in session.trials if trial.kind == "refused" for cause, _ in trial.faults}
