@@ -1,5 +1,6 @@
 """Coverage of a core's Verilog: points counted by Verilator, merged over runs and instances, and their waivers."""
 
+import dataclasses
 import fnmatch
 import re
 from collections import Counter, defaultdict
@@ -121,9 +122,15 @@ def blocks_of(modules):
     return {"tpu": "tpu"} | {name: next(one for one in names if name == one or name.startswith(one + "_")) for name in names}
 
 
+def _both_ways(point):
+    """Returns both directions of a toggle. Constants rise once, at the start of the simulation."""
+    name = point.name.rpartition(":")[0]
+    return [dataclasses.replace(point, name=f"{name}:{way}") for way in ("0->1", "1->0")] if point.kind == "toggle" else []
+
+
 def judge(counts, waivers):
     """Returns `(blocks, hit, useless)`: a :class:`Tally` by block, waived points that were hit as `{waiver: points}`, and waivers
-    without points."""
+    without points. A waived toggle counts as hit if the bit rises and falls."""
     blocks, tallies, used, hit = blocks_of(point.module for point in counts), defaultdict(Tally), set(), defaultdict(list)
     by_module = {module: [one for one in waivers if fnmatch.fnmatchcase(module, one.module)] for module in blocks}
     for point, count in counts.items():
@@ -132,7 +139,7 @@ def judge(counts, waivers):
         tally.points[point.kind] += 1
         tally.hit[point.kind] += count > 0
         used.add(waiver)
-        if waiver and count:
+        if waiver and count and all(counts.get(one, 1) for one in _both_ways(point)):
             hit[waiver].append(point)
         elif not waiver and not count:
             tally.missed.append(point)

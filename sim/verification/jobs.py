@@ -270,7 +270,7 @@ class Session:
         if kind in ("abort", "reset"):
             core.idle(self.below(3000))
         else:
-            core.wait(3_000_000, looks=self.below(3) and self.below(20))
+            core.wait(500_000, looks=self.below(3) and self.below(20))
         if kind == "abort":
             core.write("control", 2)
         elif kind == "reset":

@@ -61,6 +61,8 @@ def points(tmp_path):
         "# SystemC::Coverage-3\n"
         + _record("v_toggle/tpu_a", 1, "o___05Fpc[3]:0->1", "core.x", 0)
         + _record("v_toggle/tpu_a", 1, "o___05Fpc[3]:0->1", "core.y", 2)
+        + _record("v_toggle/tpu_a", 1, "o___05Fpc[3]:1->0", "core.y", 1)
+        + _record("v_toggle/tpu_a", 1, "o___05Fpc[4]:0->1", "core.y", 1)
         + _record("v_toggle/tpu_a", 1, "o___05Fpc[4]:1->0", "core.y", 0)
         + _record("v_toggle/tpu_a", 1, "__0245[4]:1->0", "core.y", 0)
         + _record("v_branch/tpu_a_part", 2, "else", "core.y", 0)
@@ -71,12 +73,14 @@ def points(tmp_path):
 def test_points_are_merged(points):
     assert {(point.module, point.name): count for point, count in points.items()} == {
         ("tpu_a", "o__pc[3]:0->1"): 4,
+        ("tpu_a", "o__pc[3]:1->0"): 2,
+        ("tpu_a", "o__pc[4]:0->1"): 2,
         ("tpu_a", "o__pc[4]:1->0"): 0,
         ("tpu_a_part", "if (a) b = 1; (else)"): 0,
     }
     blocks, hit, useless = judge(points, [])
     assert list(blocks) == ["a"] and not hit and not useless
-    assert blocks["a"].percent("toggle") == 50 and blocks["a"].percent("branch") == 0 and blocks["a"].percent("line") == 100
+    assert blocks["a"].percent("toggle") == 75 and blocks["a"].percent("branch") == 0 and blocks["a"].percent("line") == 100
     assert len(blocks["a"].missed) == 2
 
 
@@ -157,14 +161,14 @@ def test_command(monkeypatch, tmp_path, command, points):
     monkeypatch.setattr(coverage, "read_waivers", lambda: read_waivers(waivers))
     done = command("training", "--missed", "--seed", "3", main=coverage.main)
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80
-    assert "50.0" in done.stdout and "100.0" in done.stdout and "events reached: 0 of 1\n" in done.stdout
+    assert "75.0" in done.stdout and "100.0" in done.stdout and "events reached: 0 of 1\n" in done.stdout
     assert "tpu_a_part line 2: if (a) b = 1; (else)\nevent LOAD RAW done\n" in done.stdout
     assert command("--write", main=coverage.main).returncode == 0
-    assert "| default | a | 100.0 | 0.0 | 50.0 | 100.0 |" in page.read_text() and "`default` 0 of 1" in page.read_text()
+    assert "| default | a | 100.0 | 0.0 | 75.0 | 100.0 |" in page.read_text() and "`default` 0 of 1" in page.read_text()
     for text, problem in (("o__pc[3-3]", "waived but hit: tpu_a o__pc[3-3], o__pc[3]"), ("o__pc[5-5]", "waives nothing")):
         waivers.write_text(f"tpu_a | toggle | {text} | a reason\n")
         done = command("--json", main=coverage.main)
         assert done.returncode == 1 and problem in done.stderr
-        assert json.loads(done.stdout)["cores"]["training"]["a"]["toggle"] == {"points": 2, "hit": 1}
+        assert json.loads(done.stdout)["cores"]["training"]["a"]["toggle"] == {"points": 4, "hit": 3}
     assert "no core 'small'; choose from default" in command("small", main=coverage.main).stderr
     assert "n must be 2 or 4" in command("--n", "8", main=coverage.main).stderr
