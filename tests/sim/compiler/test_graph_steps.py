@@ -76,6 +76,13 @@ def test_late_stores_stay_before_their_readers(rng):
     for place, op in enumerate(order):
         before = sum(one.unit == STORE for one in order[:place])
         assert all(unit != STORE or need <= before for unit, need in op.waits)
+    late = [op for op in order if any(need > 1 for _, need in op.waits)]
+    op = late[int(rng.integers(len(late)))]
+    unit, need = max(op.waits, key=lambda one: one[1])
+    others = [one for one in order if one is not op]
+    awaited = [one for one in others if one.unit == unit][need - 1]
+    others.insert(others.index(awaited), op)
+    assert not completes(others, config), "an instruction precedes the one that it waits for"
 
 
 def test_small_memories(rng):
