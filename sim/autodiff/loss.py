@@ -5,14 +5,14 @@ from ml_dtypes import bfloat16
 
 from ..functions.derivatives import Derivative
 from ..functions.functions import NONE, Function
-from ..ir.losses import JointLoss, Loss
+from ..ir.losses import Huber, JointLoss, Loss
 from ..ir.stage import Stage, Term
 from .stages import add_like, add_twin, filled, identity, scaled
 
 __all__ = ["add_loss"]
 
 #: The function of Y - T that is the gradient of a loss, up to a factor.
-_OF_ERRORS = {Loss.SQUARED_ERROR: NONE, Loss.ABSOLUTE_ERROR: Derivative(Function("abs")), Loss.HUBER: Function("clip", (-1, 1))}
+_OF_ERRORS = {Loss.SQUARED_ERROR: NONE, Loss.ABSOLUTE_ERROR: Derivative(Function("abs"))}
 
 
 def add_loss(step, loss, counted):
@@ -32,7 +32,7 @@ def add_loss(step, loss, counted):
     if isinstance(loss, JointLoss):
         return _add_joint_loss(step, loss, name)
     if not loss.is_of_logits:
-        return add_like(step, step.output, name, (less,), start=step.output, function=_OF_ERRORS[loss], times=step.counted)
+        return add_like(step, step.output, name, (less,), start=step.output, times=step.counted, **_form_of(loss))
     probabilities = add_twin(step, last, "softmax" if loss.is_of_classes else "sigmoid", **_form_of(loss))
     return add_like(step, step.output, name, (identity(step, probabilities), less), times=step.counted)
 
@@ -64,7 +64,10 @@ def _form_of(loss):
     """Returns the field of a stage that applies the function of a loss."""
     if loss.is_of_classes:
         return {"softmax": True}
-    return {"function": Function("sigmoid") if loss is Loss.BINARY else _OF_ERRORS[loss]}
+    if loss is Loss.BINARY:
+        return {"function": Function("sigmoid")}
+    delta = loss.delta if isinstance(loss, Huber) else 1
+    return {"function": _OF_ERRORS.get(loss, Function("clip", (-delta, delta)))}
 
 
 def _constant(step, name, values):

@@ -1,8 +1,10 @@
 """Losses, and the arrangement of targets: a class for each position of a result, with padding, or numbers."""
 
+from functools import partial
+
 import numpy as np
 
-from ..ir.losses import JointLoss, Loss
+from ..ir.losses import Huber, JointLoss, Loss
 from .arithmetic import round_bfloat16
 
 __all__ = ["Positions", "cross_entropy", "loss_of", "one_hot"]
@@ -38,9 +40,9 @@ def cross_entropy(logits, targets, counted=None):
     return _mean(losses, counted)
 
 
-def _huber(outputs, targets):
+def _huber(outputs, targets, delta=1):
     errors = np.abs(outputs - targets)
-    return np.where(errors < 1, errors**2 / 2, errors - 0.5)
+    return np.where(errors < delta, errors**2 / 2, delta * (errors - delta / 2))
 
 
 #: The loss of one number, for results and targets in binary64.
@@ -61,7 +63,8 @@ def loss_of(kind, outputs, targets, counted=None):
     if kind.is_of_classes:
         return cross_entropy(outputs, targets, counted)
     with np.errstate(all="ignore"):
-        losses = _OF_NUMBERS[kind](np.asarray(outputs, np.float64), np.asarray(targets).astype(np.float64))
+        of_number = partial(_huber, delta=kind.delta) if isinstance(kind, Huber) else _OF_NUMBERS[kind]
+        losses = of_number(np.asarray(outputs, np.float64), np.asarray(targets).astype(np.float64))
         return _mean(losses.mean(axis=-1), counted)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from ..functions.functions import Function
-from .losses import JointLoss, Loss
+from .losses import Huber, JointLoss, Loss
 from .sample_order import SampleOrder
 from .stage import Stage, Tensor, Term, by, reads
 
@@ -52,7 +52,7 @@ class Graph(SampleOrder):
     #: Dict of str to str. {parameter: constant (1, channels, channels)}: vectors with several copies of a value. The constant is
     #: 1 for two copies, so that its product with a gradient is the gradient of all copies.
     ties: dict = field(default_factory=dict)
-    loss: Loss | JointLoss = Loss.CROSS_ENTROPY
+    loss: Loss | Huber | JointLoss = Loss.CROSS_ENTROPY
     is_counted: bool = False  # the host writes a factor for the loss of each position: 1, or 0 for padding
     #: targets, counted: Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the
     #: factor of the loss of each position.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Head", "JointLoss", "Loss", "losses_of"]
+__all__ = ["Head", "Huber", "JointLoss", "Loss", "losses_of"]
 
 
 class Loss(StrEnum):
@@ -32,11 +32,24 @@ class Loss(StrEnum):
 
 
 @dataclass(frozen=True)
+class Huber:
+    """Huber's loss of another `delta` than 1: half the square up to an error of `delta`, and linear from there."""
+
+    delta: float
+    is_of_classes = is_of_logits = False
+
+    @property
+    def value(self):
+        """A text that identifies the loss."""
+        return f"huber:{self.delta!r}"
+
+
+@dataclass(frozen=True)
 class Head:
     """One of several outputs of a model that are trained together."""
 
     name: str
-    loss: Loss
+    loss: Loss | Huber
     weight: float
     first: int  # index of its first number among the results
     size: int

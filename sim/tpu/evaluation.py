@@ -1,5 +1,6 @@
 """Loss, accuracy and metrics of results on labelled samples."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from ..autodiff.joint_outputs import logits_of_output
 from ..functions.functions import NONE, Function
 from ..golden.losses import Positions, cross_entropy, loss_of
-from ..ir.losses import Head, JointLoss, Loss
+from ..ir.losses import Head, Huber, JointLoss, Loss
 from ..ir.model_ends import softmax
 from ..trainer.errors import ArgumentError
 from ..trainer.metric_names import parse_metric
@@ -43,19 +44,25 @@ def parse_loss(network, given, weights=None):
     if not network.origin.is_split:
         if weights is not None:
             raise ArgumentError("`loss_weights` is for a model with several outputs; leave it out")
-        given, _ = loss_name(given)
-        check_name("loss", given, _LOSSES)
-        return _LOSSES[given]
+        return _loss(given)
     losses, weights = _by_output("loss", given, outputs), _by_output("loss_weights", 1.0 if weights is None else weights, outputs)
     for name in outputs:
-        losses[name], _ = loss_name(losses[name])
-        check_name("loss", losses[name], _LOSSES)
-        weight = weights[name]
+        losses[name], weight = _loss(losses[name]), weights[name]
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < np.inf:
             raise ArgumentError(f"`loss_weights` must be numbers above 0, not {shown(weight)} for {name}")
     places = {name: one.place for name, one in outputs.items()}
-    heads = [Head(n, _LOSSES[losses[n]], float(weights[n]), at.start, at.stop - at.start) for n, at in places.items()]
+    heads = [Head(n, losses[n], float(weights[n]), at.start, at.stop - at.start) for n, at in places.items()]
     return JointLoss(tuple(heads))
+
+
+def _loss(given):
+    name, _ = loss_name(given)
+    if isinstance(name, str) and name.startswith("huber:"):
+        with suppress(ValueError):
+            if 0 < (delta := float(name.partition(":")[2])) < np.inf:
+                return Huber(delta)
+    check_name("loss", name, _LOSSES, ", or huber:DELTA, such as huber:0.5")
+    return _LOSSES[name]
 
 
 def _by_output(argument, given, names):

@@ -27,8 +27,9 @@ class FitArguments(Hyperparameters):
     loss: str = argument(
         "cross_entropy",
         "str",
-        "`cross_entropy` of the softmax, `binary_crossentropy` of the sigmoid, `mse`, `mae`, `huber`, or Keras' names for them. "
-        "A Softmax or Sigmoid at the model's end belongs to the loss. For several outputs: a dict by output, or a list.",
+        "`cross_entropy` of the softmax, `binary_crossentropy` of the sigmoid, `mse`, `mae`, `huber`, `huber:0.5` for another "
+        "delta than 1, or Keras' names for them. A Softmax or Sigmoid at the model's end belongs to the loss. For several "
+        "outputs: a dict by output, or a list.",
     )
     loss_weights: object = argument(
         None, "dict, list or None", "Factors of the losses of several outputs, by output or as a list. Default: 1."

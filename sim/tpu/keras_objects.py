@@ -134,12 +134,12 @@ def loss_name(loss):
     settings, name = getattr(loss, "_fn_kwargs", {}) | loss.get_config(), _LOSSES.get(type(loss).__name__)
     if name is None:
         _refuse("loss", loss, "is not the library's", f"give one of {', '.join(_LOSSES)}")
-    if settings.get("delta", 1) != 1:
-        _refuse("loss", loss, f"has delta {settings['delta']:g}, and the core has 1", "divide the wanted results by delta")
     if settings.get("reduction") not in ("sum_over_batch_size", "mean"):
         _refuse("loss", loss, f"has the reduction {settings.get('reduction')}", "leave `reduction` out")
     if settings.get("ignore_class") not in (None, -100):
         _refuse("loss", loss, f"ignores class {settings['ignore_class']}", "give the label -100 to what does not count")
+    if settings.get("delta", 1) != 1:
+        name = f"{name}:{settings['delta']!r}"
     return name, settings.get("label_smoothing") or 0.0
 
 

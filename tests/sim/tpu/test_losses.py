@@ -13,7 +13,7 @@ COUNT = 48
 #: Losses of one number, for results y and wanted numbers t.
 LOSSES = {
     "mean_absolute_error": lambda y, t: abs(y - t),
-    "huber": lambda y, t: np.where(abs(y - t) < 1, (y - t) ** 2 / 2, abs(y - t) - 0.5),
+    "huber:2": lambda y, t: np.where(abs(y - t) < 2, (y - t) ** 2 / 2, 2 * abs(y - t) - 2),
     "binary_crossentropy": lambda y, t: -t * np.log(y) - (1 - t) * np.log(1 - y),
 }
 
@@ -102,6 +102,7 @@ def test_metrics(rng, tmp_path, last):
     [
         ({"loss": "binary_crossentropy"}, "y: the binary cross-entropy needs labels from 0 to 1; give 0 and 1, or another loss"),
         ({"loss": "hinge"}, "`loss` must be one of cross_entropy, .*, not 'hinge'"),
+        ({"loss": "huber:0"}, "`loss` must be one of .*, or huber:DELTA, such as huber:0.5, not 'huber:0'"),
         ({"loss": "mae", "class_weight": {0: 2}}, "`class_weight` needs the loss cross_entropy, or binary_crossentropy of one"),
         ({"loss": "mae", "label_smoothing": 0.1}, "`label_smoothing` needs the loss cross_entropy or binary_crossentropy"),
         ({"loss": "mae", "metrics": ["top-2"], "validation_split": 0.2}, "`metrics`: 'top-2' needs the loss cross_entropy"),
@@ -135,6 +136,7 @@ SLOPES = {
     "mse": lambda z, t: 2 * (z - t),
     "mae": lambda z, t: np.sign(z - t),
     "huber": lambda z, t: np.clip(z - t, -1, 1),
+    "huber:0.5": lambda z, t: np.clip(z - t, -0.5, 0.5),
     "binary_crossentropy": lambda z, t: 1 / (1 + np.exp(-z)) - t,
 }
 
