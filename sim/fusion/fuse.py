@@ -10,16 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..functions.functions import NONE, RELU, Function
-from ..ir.bias_rows import rectangles, regions
+from ..functions.functions import NONE
 from ..ir.errors import ModelError
-from ..ir.stage import span
+from .composed import composed
 from .merging import check_cancellation, drowns, folded_after, folded_sum, gentle, keeps_range, together
-from .nodes import Affine, Constant, Copy, Linear, SumRegion, Tap, Unknown, identity
+from .nodes import Affine, Copy, Linear, Unknown
+from .scaled_taps import is_dense, is_inside, keep_range, scaled_part, spread
+from .settled import by_factors, has_bias_rows, in_regions, is_infinite, per_position, same_everywhere, sum_of, with_bias_rows
 
 __all__ = ["fuse", "in_order"]
-
-_MOST_PARTS = 8  # of a scale that differs from position to position, with a stage each
 
 _WRITTEN = "write it with functions of `tpu run --operators`, or cut the model before it"
 
@@ -61,47 +60,6 @@ def _check_infinities(nodes):
                 )
 
 
-def _range(function):
-    return {"none": (-np.inf, np.inf), "relu": (0.0, np.inf), "clip": function.parameters}.get(function.name)
-
-
-def bounds(low, high):
-    """Returns the function that clips numbers to [low, high]."""
-    if (low, high) == (-np.inf, np.inf):
-        return NONE
-    return RELU if (low, high) == (0, np.inf) else Function("clip", (low, high))
-
-
-def _compose(first, second):
-    """Returns the composition of two functions as one function. Returns None if there is no such function."""
-    if NONE in (first, second):
-        return second if first == NONE else first
-    one, two = _range(first), _range(second)
-    return bounds(*np.clip(one, *two).tolist()) if one and two else None
-
-
-def _spread(array, tap):
-    """Expands constants per channel of a tap's source to constants per weight: from (a, b, channels of the source) to (a, b,
-    input channels of a group, outputs), for any a and b."""
-    groups, outputs = tap.groups, tap.weights.shape[3]
-    return array.reshape(*array.shape[:2], groups, -1).transpose(0, 1, 3, 2).repeat(outputs // groups, axis=3)
-
-
-def _inside(tap, size):
-    """Returns True if no window of the tap reads padding, for sums of this (height, width)."""
-    return all(
-        before <= 0 and span(count, stride, kernel, dilation) - before <= have
-        for have, count, stride, kernel, dilation, before in zip(
-            tap.source.shape, size, tap.stride, tap.kernel, tap.dilation, tap.padding
-        )
-    )
-
-
-def _dense(tap, size):
-    """Returns True if the tap is a dense layer: it computes one position of sums, from every value of the source."""
-    return tap.kernel == tap.source.shape[:2] and size == (1, 1) and tap.padding == (0, 0) and tap.groups == 1
-
-
 class _Fusion:
     def __init__(self, order, ends):
         self.made = {}  # original node -> fused node
@@ -134,12 +92,12 @@ class _Fusion:
         result = self.made[node]
         if not isinstance(result, Affine):
             return result
-        if _same_everywhere(result.scale):
-            made = _with_bias_rows(result)
-        elif made := _by_factors(result):
+        if same_everywhere(result.scale):
+            made = with_bias_rows(result)
+        elif made := by_factors(result):
             made = self._behind(result.source, made) or made
         else:
-            made = _in_regions(result)
+            made = in_regions(result)
         self.made[node], self.uses[made] = made, self.uses[result]
         return made
 
@@ -155,14 +113,14 @@ class _Fusion:
             scale, before = node.scale, source.shift
             whole = scale if source.scale is None else source.scale if scale is None else source.scale * scale
             steep = not all(one is None or gentle(one) for one in (scale, source.scale, whole))
-            if steep or scale is not None and _is_infinite(before):
+            if steep or scale is not None and is_infinite(before):
                 source = self.settled(self.origin[source])
                 self.steep.add(source)
                 return replace(node, source=source)
             self._bypass(source)
             folded = folded_after(source, scale, before, node.title)
             before = before if scale is None or before is None else before * scale
-            node = replace(node, source=source.source, shift=_sum(before, node.shift), scale=whole, folded=folded)
+            node = replace(node, source=source.source, shift=sum_of(before, node.shift), scale=whole, folded=folded)
             source = node.source
         else:
             node = replace(node, source=source)
@@ -178,25 +136,25 @@ class _Fusion:
         if (
             self._alone(source)
             and source.open
-            and _same_everywhere(scale)
-            and (_same_everywhere(shift) or source.plain)
+            and same_everywhere(scale)
+            and (same_everywhere(shift) or source.plain)
             and source not in self.steep
             and (source.pool is None or scale is None or (scale > 0).all())
-            and (scale is None or not _is_infinite(source.bias))
+            and (scale is None or not is_infinite(source.bias))
         ):
             bias = source.bias
             scale = None if scale is None else scale.reshape(-1)
             folded = folded_after(source, scale, bias, node.title)
             if scale is not None:
-                parts = tuple(_scaled(part, scale) for part in source.parts)
-                if not gentle(scale) or not all(map(_keep_range, source.parts, parts)):
+                parts = tuple(scaled_part(part, scale) for part in source.parts)
+                if not gentle(scale) or not all(map(keep_range, source.parts, parts)):
                     return node
                 source = replace(source, parts=parts)
                 bias = None if bias is None else bias * scale
             if node.folded is not None:
-                folded = folded_sum(folded, replace(node.folded, size=_per_position(node.folded.size, source.shape)))
-            shift = None if shift is None else _per_position(shift, source.shape)
-            return replace(source, bias=_sum(bias, shift), folded=folded, value=node.value, view=node.view)
+                folded = folded_sum(folded, replace(node.folded, size=per_position(node.folded.size, source.shape)))
+            shift = None if shift is None else per_position(shift, source.shape)
+            return replace(source, bias=sum_of(bias, shift), folded=folded, value=node.value, view=node.view)
         return node
 
     def _into_product(self, node, source):
@@ -245,12 +203,12 @@ class _Fusion:
         `single` is True if the node has no other region.
         """
         scale, shift = affine.scale, affine.shift
-        if tap.matrix is not None or _is_infinite(shift):
+        if tap.matrix is not None or is_infinite(shift):
             return None
-        dense = _dense(tap, part.size)
+        dense = is_dense(tap, part.size)
         if any(array is not None and array.shape[:2] != (1, 1) and not dense for array in (scale, shift)):
             return None
-        if shift is not None and not (single and _inside(tap, part.size)):
+        if shift is not None and not (single and is_inside(tap, part.size)):
             return None
         if drowns(shift, 1.0 if scale is None else scale, others):
             return None
@@ -260,11 +218,11 @@ class _Fusion:
                 return None
             if dense:
                 return np.broadcast_to(array, affine.shape).reshape(-1) @ weights.reshape(-1, weights.shape[3])
-            return (_spread(np.broadcast_to(array, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
+            return (spread(np.broadcast_to(array, (1, 1, affine.shape[2])), tap) * weights).sum((0, 1, 2))
 
         weights = tap.weights
         if scale is not None:
-            weights = _spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
+            weights = spread(np.broadcast_to(scale, scale.shape[:2] + affine.shape[2:]), tap) * weights
             if not tap.identity(part.size) and not (gentle(scale) and keeps_range(tap.weights, weights)):
                 return None
         folded = folded_after(affine, None, shift, affine.title)
@@ -287,7 +245,7 @@ class _Fusion:
                 absorbed = self._absorb(tap, source, part, others, single) if isinstance(source, Affine) else None
                 if absorbed:
                     tap, more, more_folded = absorbed
-                    bias, folded = _sum(more, bias), folded_sum(folded, more_folded)
+                    bias, folded = sum_of(more, bias), folded_sum(folded, more_folded)
                 elif isinstance(source, Affine):
                     tap = replace(tap, source=self.settled(self.origin[source]))
                 if tap.matrix is not None:
@@ -338,11 +296,11 @@ class _Fusion:
             return None
         changes = {}
         if node.pool:
-            if source.pool or len(source.parts) > 1 or not source.function.is_monotone or _has_bias_rows(source):
+            if source.pool or len(source.parts) > 1 or not source.function.is_monotone or has_bias_rows(source):
                 return None
             changes["pool"] = node.pool
         if node.function != NONE:
-            changes["function"] = _compose(source.function, node.function)
+            changes["function"] = composed(source.function, node.function)
             if changes["function"] is None:
                 return None
         if node.softmax:
@@ -350,13 +308,13 @@ class _Fusion:
                 return None
             changes["softmax"] = node.softmax
         if node.times is not None:
-            if not source.plain or _has_bias_rows(source):  # the core can only multiply plain sums
+            if not source.plain or has_bias_rows(source):  # the core can only multiply plain sums
                 return None
             changes["times"] = node.times
         return replace(source, **changes, shape=node.shape, value=node.value, view=node.view)
 
     def _takes_product(self, node):
-        return self._alone(node) and node.plain and not _has_bias_rows(node)
+        return self._alone(node) and node.plain and not has_bias_rows(node)
 
     def _with_sums(self, node):
         """Replaces those operands of an addition that are sums themselves by their terms, so that one stage computes all sums."""
@@ -369,91 +327,15 @@ class _Fusion:
                 taps.append(tap)
                 continue
             scale = tap.weights.reshape(-1)
-            scaled = _scaled(source.parts[0], scale)
+            scaled = scaled_part(source.parts[0], scale)
             start = None if source.bias is None else source.bias * scale
             lost = drowns(start, scaled.taps[0].weights, before[:number] + before[number + 1 :])
-            if lost or not gentle(scale) or not _keep_range(source.parts[0], scaled):
+            if lost or not gentle(scale) or not keep_range(source.parts[0], scaled):
                 taps.append(tap)
                 continue
             taps += scaled.taps
-            bias = _sum(bias, start)
+            bias = sum_of(bias, start)
             folded = folded_sum(folded, folded_after(source, scale, source.bias, node.title))
             name = name or source.name
         taps = together(taps, node.parts[0].size, node.title)
         return replace(node, parts=(replace(node.parts[0], taps=tuple(taps)),), bias=bias, folded=folded, name=name or node.name)
-
-
-def _keep_range(part, scaled):
-    return all(keeps_range(one.weights, two.weights) for one, two in zip(part.taps, scaled.taps))
-
-
-def _scaled(part, scale):
-    if (scale == 1).all():
-        return part
-    return replace(part, taps=tuple(replace(tap, weights=tap.weights * scale, select=None) for tap in part.taps))
-
-
-def _sum(one, two):
-    return two if one is None else one if two is None else one + two
-
-
-def _same_everywhere(array):
-    """Returns True if an array (y, x, channel), or None, is the same at every position."""
-    return array is None or array.shape[:2] == (1, 1)
-
-
-def _has_bias_rows(node):
-    return node.bias is not None and node.bias.ndim == 3
-
-
-def _is_infinite(array):
-    return array is not None and bool(np.isinf(array).any())
-
-
-def _per_position(array, shape):
-    """Returns an array (y, x, channel) as (channels,) if it is the same at every position, else in this shape."""
-    return np.broadcast_to(array.reshape(-1), shape[2]) if _same_everywhere(array) else np.broadcast_to(array, shape)
-
-
-def _with_bias_rows(affine):
-    """Returns a scale and shift as a Linear node of one region; with bias rows if the shift differs from position to position."""
-    channels, scale, shift, folded = affine.shape[2], affine.scale, affine.shift, affine.folded
-    weights = np.ones(channels) if scale is None else np.broadcast_to(scale.reshape(-1), channels)
-    tap = Tap(affine.source, weights.reshape(1, 1, 1, channels), groups=channels, exact=True)
-    return Linear(
-        **_common(affine),
-        parts=(SumRegion((tap,), affine.shape[:2]),),
-        bias=None if shift is None else _per_position(shift, affine.shape),
-        folded=folded and replace(folded, size=_per_position(folded.size, affine.shape)),
-    )
-
-
-def _by_factors(affine):
-    """Returns a scale that differs from position to position as products by a constant tensor. Returns None if parts with one
-    scale each are few, or if there is a shift."""
-    if affine.shift is not None or len(rectangles((affine.scale,))) <= _MOST_PARTS:
-        return None
-    values = np.broadcast_to(affine.scale, affine.shape)
-    factors = Constant(name=affine.name, title=affine.title, shape=affine.shape, values=values)
-    return Linear(**_common(affine), parts=(identity(affine.source),), times=factors)
-
-
-def _in_regions(affine):
-    folded, channels, parts, bias, sizes = affine.folded, affine.shape[2], [], [], []
-    scale, shift, size = (
-        None if array is None else np.broadcast_to(array, affine.shape)
-        for array in (affine.scale, affine.shift, folded and folded.size)
-    )
-    for (top, bottom), (left, right) in regions((scale, shift), affine.title):
-        weights = scale[top, left].reshape(1, 1, 1, channels)
-        tap = Tap(affine.source, weights, padding=(-top, -left), groups=channels, exact=True)
-        parts.append(SumRegion((tap,), (bottom - top, right - left), (top, left)))
-        bias.append(None if shift is None else shift[top, left])
-        sizes.append(None if size is None else size[top:bottom, left:right].max((0, 1)))
-    bias = None if shift is None else np.stack(bias)
-    folded = folded and replace(folded, size=np.stack(sizes))
-    return Linear(**_common(affine), parts=tuple(parts), bias=bias, folded=folded)
-
-
-def _common(node):
-    return {key: getattr(node, key) for key in ("name", "title", "shape", "value", "loose")}

@@ -9,8 +9,9 @@ from ...functions.functions import Function
 from ...ir.errors import ModelError
 from ..index.values import SymbolicTensor, show
 from ..registry import FUNCTIONS, LINEAR, operator
+from .activations import apply_function
 from .concatenation import concat
-from .elementwise import added, affine, apply_function, product
+from .elementwise import added, affine, product
 from .lookups import looked_up
 from .masks import masked_sum
 from .softmax import softmax

@@ -11,7 +11,8 @@ from ...functions.functions import RELU, Function
 from ...ir.errors import ModelError
 from ..index.values import SymbolicTensor
 from ..registry import ELEMENTWISE, operator
-from .elementwise import affine, apply_function
+from .activations import apply_function
+from .elementwise import affine
 
 __all__ = ["compared"]
 

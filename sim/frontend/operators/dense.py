@@ -13,7 +13,8 @@ from ..index.strided import LANES, copying_cost, strided
 from ..index.values import BatchFixed, SymbolicTensor, limited, show, whole
 from ..index.views import arranged, arrangement, in_place, positions_in_order, product_in_blocks, tap
 from ..registry import LINEAR, MICROSOFT, operator
-from .elementwise import affine, apply_operator
+from .activations import apply_operator
+from .elementwise import affine
 from .tensor_products import tensor_product
 
 __all__ = ["multiplied"]

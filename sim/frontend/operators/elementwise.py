@@ -1,35 +1,34 @@
-"""Elementwise operators of ONNX: scales and shifts by constants, activation functions, and sums and products of two tensors."""
+"""Elementwise operators of ONNX: scales and shifts by constants, and sums and products of two tensors."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from ...functions.functions import DEFINITIONS, NONE, RELU, Function, attributes_of, of_operator
-from ...fusion.fuse import bounds
+from ...functions.functions import Function
 from ...fusion.nodes import Affine, Joint, Linear, SumRegion, Tap, identity, per_channel
 from ...ir.errors import ModelError
-from ...ir.stage import Pool
 from ..index.blocks import block_select
 from ..index.phases import phases_of
-from ..index.values import SymbolicTensor, common, has_all, limited, show, whole
+from ..index.values import SymbolicTensor, common, has_all, limited, whole
 from ..index.views import copied, everything, select, slide, view
-from ..registry import ELEMENTWISE, FUNCTIONS, ML, operator, register
+from ..registry import ELEMENTWISE, ML, operator
 
 __all__ = [
+    "LARGEST",
     "added",
     "affine",
-    "apply_operator",
-    "apply_function",
     "as_values",
     "broadcast",
+    "by_channel",
     "in_range",
+    "places_in",
     "product",
     "trained_affine",
 ]
 
 
 _LEAST = 2.0**-126  # least normal number
-_LARGEST = 2.0**128 - 2.0**120  # largest bfloat16
+LARGEST = 2.0**128 - 2.0**120  # largest bfloat16
 
 
 # Scales and shifts
@@ -165,7 +164,7 @@ def trained_affine(step, tensor, scale, shift):
     """Returns `tensor * scale + shift` with weights that training finds. `shift` may be None. Returns None if the weights differ
     from position to position."""
     tensor = everything(step, tensor)
-    scale, shift = _by_channel(tensor, scale), None if shift is None else _by_channel(tensor, shift)
+    scale, shift = by_channel(tensor, scale), None if shift is None else by_channel(tensor, shift)
     if any(one is not None and one.shape[:2] != (1, 1) for one in (scale, shift)):
         return None
     shape, bias = tensor.source.shape, None if shift is None else shift.reshape(-1)
@@ -173,7 +172,7 @@ def trained_affine(step, tensor, scale, shift):
     return tensor.of(Linear(**step.titles, shape=shape, parts=(part,), bias=bias))
 
 
-def _by_channel(tensor, values):
+def by_channel(tensor, values):
     shape = tensor.source.shape
     return per_channel(np.broadcast_to(values, tensor.dims).reshape(-1)[np.argsort(tensor.index)].reshape(shape), shape)
 
@@ -181,7 +180,7 @@ def _by_channel(tensor, values):
 def in_range(constant):
     """Returns a constant in which the largest magnitude of binary32, as masks have it, is that of bfloat16: there it is
     infinite."""
-    return np.where(np.abs(constant) == np.finfo(np.float32).max, np.sign(constant) * _LARGEST, constant)
+    return np.where(np.abs(constant) == np.finfo(np.float32).max, np.sign(constant) * LARGEST, constant)
 
 
 def _is_one_factor(step, tensor, scale):
@@ -193,140 +192,6 @@ def _is_one_factor(step, tensor, scale):
         and (scale == scale.flat[0]).all()
         and common(step, tensor, scale)[0] == tensor.dims
     )
-
-
-# Functions
-
-
-@operator("PRelu", group=FUNCTIONS, counts_from_end=True)
-@operator("Clip", group=FUNCTIONS, counts_from_end=True, attributes=("min", "max"))
-@operator("Max", "Min", group=ELEMENTWISE, joins=True, counts_from_end=True)
-def function(step, tensor):
-    """Handles Clip, Max, Min, PRelu and all operators that are one activation function."""
-    operator = step.operator
-    if operator in ("Max", "Min"):
-        several = [value for value in step.arguments if isinstance(value, SymbolicTensor)]
-        if len(several) > 1:
-            tensor = _extremum(step, several)
-            constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
-            step = replace(step, arguments=[tensor, *constants])
-    if operator in ("Clip", "Max", "Min"):
-        return _bounded(step, tensor)
-    if operator == "PRelu":
-        return _sloped(step, tensor)
-    return apply_operator(step, tensor, operator)
-
-
-for _name in dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator):
-    register((_name,), function, FUNCTIONS, counts_from_end=True, attributes=attributes_of(_name))
-
-_STEEPEST = 1  # largest slope for a sum of two terms that partly cancel: neither term overflows alone
-
-
-def _sloped(step, tensor):
-    """Handles PRelu. Returns the tensor with the values below 0 multiplied by constant slopes."""
-    slope = step.arguments[1]
-    if isinstance(slope, SymbolicTensor) or not isinstance(step.arguments[0], SymbolicTensor):
-        raise ModelError(f"{step.title}: its slope must be constant")
-    if common(step, tensor, slope)[0] != tensor.dims:
-        raise ModelError(f"{step.title}: slope of {show(slope.shape)} does not fit {show(tensor)}")
-    if step.training:
-        return _trained_slope(step, everything(step, tensor), slope.astype(np.float64))
-    if np.unique(slope).size == 1:
-        return apply_function(step, tensor, Function("leaky_relu", (slope.reshape(-1)[0],)))
-    tensor = everything(step, tensor)
-    slope = slope.astype(np.float64)
-    if np.abs(slope).max() > _STEEPEST:  # relu(x) - slope * relu(-x): one more stage, but no cancellation
-        below = apply_function(step, affine(step, tensor, scale=np.array(-1.0)), RELU)
-        above = apply_function(step, tensor, RELU)
-        return _of_tensors(replace(step, arguments=[above, affine(step, below, scale=-slope)]), "Add")
-    # One slope for each channel: x * slope + relu(x) * (1 - slope).
-    return _of_tensors(
-        replace(
-            step, arguments=[affine(step, tensor, scale=slope), affine(step, apply_function(step, tensor, RELU), scale=1 - slope)]
-        ),
-        "Add",
-    )
-
-
-def _trained_slope(step, tensor, slope):
-    """Returns relu(x) - slope * relu(-x), with the slopes as weights that training finds."""
-    slope = _by_channel(tensor, slope)
-    if slope.shape[:2] != (1, 1):
-        raise ModelError(
-            f"{step.title}: its slopes differ from position to position, which can't be trained; give one per channel"
-        )
-    above, below = (apply_function(step, affine(step, tensor, scale=np.array(sign)), RELU).source for sign in (1.0, -1.0))
-    channels, size = tensor.source.shape[2], tensor.source.shape[:2]
-    taps = (*identity(above).taps, Tap(below, -slope[None], groups=channels))
-    return tensor.of(Linear(**step.titles, shape=tensor.source.shape, parts=(SumRegion(taps, size),)))
-
-
-def apply_operator(step, tensor, operator):
-    """Applies the activation function of the ONNX operator `operator` to a tensor. The attributes of the step are the parameters
-    of the function."""
-    try:
-        function = _function_of(step, operator)
-    except ModelError:
-        raise
-    except ValueError as error:  # from Function, for invalid parameters
-        raise ModelError(f"{step.title}: {error}") from None
-    return apply_function(step, tensor, function)
-
-
-def _function_of(step, operator):
-    if operator == "Clip":  # of a FusedConv
-        return bounds(*step.attributes["activation_params"])
-    definition = of_operator(operator, step.attributes)
-    if definition is None:
-        known = dict.fromkeys(one.operator for one in DEFINITIONS.values() if one.operator)
-        raise ModelError(f"{step.title}: its activation {operator} is not supported; {', '.join(known)} are")
-    values = list(step.attributes.get("activation_params", [])) or [
-        float(step.attributes.get(key, usual)) for key, usual in zip(definition.attributes, definition.parameters)
-    ]
-    if not np.isfinite(values).all():
-        raise ModelError(f"{step.title}: one of {', '.join(definition.attributes)} is infinite or NaN")
-    return Function(definition.name, tuple(values))
-
-
-def apply_function(step, tensor, function):
-    """Applies a :class:`sim.functions.functions.Function` to each value of a tensor."""
-    if function == NONE:
-        return tensor
-    tensor = everything(step, tensor)
-    source = tensor.source
-    return tensor.of(Linear(**step.titles, shape=source.shape, parts=(identity(source),), function=function, loose=source.loose))
-
-
-def _bounded(step, tensor):
-    if step.operator == "Clip":
-        low, high = (
-            step.attributes.get(key) if step.opset < 11 else constant
-            for key, constant in zip(("min", "max"), (step.argument(1), step.argument(2)))
-        )
-        if [isinstance(value, SymbolicTensor) for value in (step.arguments[0], low, high)] != [True, False, False]:
-            raise ModelError(f"{step.title}: its bounds must be constant")
-        low, high = (None if bound is None else float(np.reshape(bound, ())) for bound in (low, high))
-    else:
-        constants = [value for value in step.arguments if not isinstance(value, SymbolicTensor)]
-        if not constants:
-            return tensor
-        dims, batch = common(step, *step.arguments)
-        tensor = broadcast(step, tensor, dims, batch)
-        every = (np.maximum if step.operator == "Max" else np.minimum).reduce([np.broadcast_to(v, dims) for v in constants])
-        if np.unique(every).size != 1:
-            raise ModelError(f"{step.title}: its constants differ from value to value; only one constant number is supported")
-        bound = float(every.reshape(-1)[0])
-        low, high = (bound, None) if step.operator == "Max" else (None, bound)
-    low, high = (bound if bound is None else np.reshape(bound, ())[()] for bound in (low, high))
-    largest = np.finfo(np.float32).max
-    low = -np.inf if low is None or low <= -largest else low
-    high = np.inf if high is None or high >= largest else high
-    if low > _LARGEST or high < -_LARGEST:
-        raise ModelError(f"{step.title}: its bounds {low} and {high} leave no bfloat16 number; leave out the infinite bound")
-    if np.isnan([low, high]).any():
-        raise ModelError(f"{step.title}: its bounds are {low} and {high}; they must be numbers")
-    return apply_function(step, tensor, bounds(min(low, high), high))  # the upper bound counts last
 
 
 # Two tensors
@@ -348,7 +213,7 @@ def _in_blocks(step, one, two, operator):
             continue
         if not has_all(fixed.index, fixed.source.shape[2]):
             continue
-        found = block_select(moved.source, _places(fixed, moved).reshape(-1))
+        found = block_select(moved.source, places_in(fixed, moved).reshape(-1))
         if found is None:
             continue
         taps = [*identity(fixed.source).taps, found]
@@ -368,29 +233,7 @@ def _is_finer(tensor):
     return found is not None and found.factor != (1, 1) and np.unique(tensor.index).size == tensor.size
 
 
-def _extremum(step, tensors):
-    """Handles Max and Min of several tensors as max pooling over the tensors, stacked along y. For Min, the signs of the operands
-    and of the result are inverted."""
-    dims, batch = common(step, *tensors)
-    first, *rest = [broadcast(step, tensor, dims, batch) for tensor in tensors]
-    first = everything(step, first)
-    height, width, channels = first.source.shape
-    limited(step, height * len(tensors), width, channels)
-    nodes = [first.source, *(copied(step, tensor, _places(first, tensor)) for tensor in rest)]
-    sign = 1 if step.operator == "Max" else -1
-    parts = tuple(
-        SumRegion(
-            tuple(replace(tap, weights=sign * tap.weights) for tap in identity(node).taps), (height, width), (row * height, 0)
-        )
-        for row, node in enumerate(nodes)
-    )
-    above = Linear(**step.titles, shape=(height * len(nodes), width, channels), parts=parts)
-    pool = Pool((len(nodes), 1), (height, width), dilation=(height, 1))
-    result = first.of(Linear(**step.titles, shape=first.source.shape, parts=(identity(above),), pool=pool))
-    return result if sign > 0 else affine(step, result, scale=np.array(-1.0))
-
-
-def _places(one, two):
+def places_in(one, two):
     """Returns the index map of tensor `two`, as (channel, y, x), with its values in the order in which the node of tensor `one`
     has them. Tensor `one` must contain every value of its node."""
     height, width, channels = one.source.shape
@@ -422,7 +265,7 @@ def _of_tensors(step, operator=None):
     two = one if alike else two
     # The index map of the second tensor in the layout of the first tensor's node.
     height, width, channels = one.source.shape
-    places = _places(one, two)
+    places = places_in(one, two)
     if operator == "Mul":
         if (places == places[:1]).all():  # one factor for each position
             places = places[:1]

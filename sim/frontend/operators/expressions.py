@@ -17,12 +17,13 @@ from ...functions.probes import FEW, PROBES, special
 from ...functions.proof import agrees, jump, proof
 from ...functions.ranges import evaluate
 from ...functions.slopes import Slopes
-from ...fusion.fuse import bounds
+from ...fusion.composed import bounds
 from ...fusion.nodes import Unknown
 from ..formulas.softmax import shares
 from ..formulas.tensor_formulas import TRUTHS, formulas_of, shape_of
 from ..index.values import SymbolicTensor, common, limited, reduction
-from .elementwise import affine, apply_function
+from .activations import apply_function
+from .elementwise import affine
 from .softmax import softmax
 
 __all__ = ["MOST_PROOFS", "limited_proofs", "unknown", "recognise", "recognise_slopes"]

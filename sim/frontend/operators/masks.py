@@ -15,7 +15,8 @@ from ...fusion.nodes import Affine
 from ...ir.errors import ModelError
 from ..index.values import STAND_IN, SymbolicTensor, common, hidden, hide, revealed
 from ..registry import ELEMENTWISE, operator
-from .elementwise import added, affine, apply_function, broadcast, in_range, product
+from .activations import apply_function
+from .elementwise import added, affine, broadcast, in_range, product
 from .expressions import unknown
 
 __all__ = ["added_masks", "masked_sum", "truth_values"]

@@ -14,7 +14,8 @@ from ...fusion.nodes import Input, Linear, Node
 from ..formulas.extents import least
 from ..index.values import SymbolicTensor, common
 from ..registry import ELEMENTWISE, PARTS, operator
-from .elementwise import affine, apply_function, broadcast, product
+from .activations import apply_function
+from .elementwise import affine, broadcast, product
 from .expressions import unknown
 
 __all__ = ["divided", "inverse_root"]

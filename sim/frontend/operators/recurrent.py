@@ -16,9 +16,10 @@ from ...ir.errors import ModelError
 from ..index.values import SymbolicTensor, limited, show
 from ..index.views import arrangement, everything, seen_through, select
 from ..registry import LINEAR, operator
+from .activations import apply_function
 from .concatenation import concat
 from .dense import multiplied
-from .elementwise import added, affine, apply_function, as_values, product
+from .elementwise import added, affine, as_values, product
 
 __all__ = []
 

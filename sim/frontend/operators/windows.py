@@ -12,7 +12,7 @@ from ..index.pixels import spread
 from ..index.values import LOWEST, SymbolicTensor, limited, show, whole
 from ..index.views import copied, slide, tap, view
 from ..registry import LINEAR, MICROSOFT, POOLS, operator
-from .elementwise import apply_operator
+from .activations import apply_operator
 
 __all__ = ["Windows", "maxima"]
 

@@ -215,11 +215,14 @@ def _upsampled(rng, kind):
     return b
 
 
-def _slopes(rng, count):
-    """Returns a model with a PReLU of one slope, or of one for each channel."""
-    b = Builder(["n", 6])
-    b("Gemm", weights(rng, 6, 6), weights(rng, 6))
-    b("PRelu", rng.uniform(0.1, 0.5, count).astype(np.float32))
+def _slopes(rng, shape, *inputs):
+    """Returns a model with a PReLU whose slopes have a shape, between two layers."""
+    b = Builder(["n", *inputs])
+    b("Gemm", weights(rng, 6, 6), weights(rng, 6)) if len(inputs) == 1 else b("Conv", weights(rng, 3, 2, 1, 1))
+    b("PRelu", rng.uniform(0.1, 0.5, shape).astype(np.float32))
+    if len(inputs) > 1:
+        b("Conv", weights(rng, 2, 3, 2, 2))
+        b("Flatten")
     b("Gemm", weights(rng, 6, 5), weights(rng, 5))
     return b
 
@@ -229,8 +232,8 @@ OF_OWN_FORM = {
     "transposed convolution": lambda rng: _upsampled(rng, "ConvTranspose"),
     "resized": lambda rng: _upsampled(rng, "Resize"),
     "depth to space": lambda rng: _upsampled(rng, "DepthToSpace"),
-    "slope": lambda rng: _slopes(rng, 1),
-    "slopes": lambda rng: _slopes(rng, 6),
+    "slopes of channels": lambda rng: _slopes(rng, 6, 6),
+    "slopes of positions": lambda rng: _slopes(rng, (3, 2, 4), 2, 2, 4),
 }
 CASES = {
     "attention": _attention,

@@ -13,7 +13,7 @@ from amaranth_tpu.sim.functions.formulas import VARIABLE, constant, formula
 from amaranth_tpu.sim.functions.functions import NONE, Function
 from amaranth_tpu.sim.functions.proof import proves
 from amaranth_tpu.sim.functions.ranges import evaluate
-from amaranth_tpu.sim.fusion.fuse import _compose
+from amaranth_tpu.sim.fusion.composed import composed
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from expressions import FORMS, check, draw, formula_of, show
@@ -329,10 +329,10 @@ def test_clips_in_a_row(rng):
     specs = [Function("relu"), *(Function("clip", pair) for pair in pairs)]
     for one in specs:
         for two in specs:
-            both = _compose(one, two)
+            both = composed(one, two)
             assert (both.exact(x) == two.exact(one.exact(x))).all(), (one, two, both)
-    assert _compose(NONE, specs[1]) == specs[1] == _compose(specs[1], NONE)
-    assert _compose(Function("sigmoid"), specs[1]) is None
+    assert composed(NONE, specs[1]) == specs[1] == composed(specs[1], NONE)
+    assert composed(Function("sigmoid"), specs[1]) is None
 
 
 @pytest.mark.parametrize(
