@@ -52,7 +52,7 @@ class LlamaWeights:
         return self._made[key]
 
     def _rounded(self, values, scale=None):
-        exact = values.T if scale is None else values.T * scale[:, None]
+        exact = (values.T if scale is None else values.T * scale[:, None]) + np.float32(0)  # int8 has no zero of the other sign
         weights = round_bfloat16(exact)
         weights = rounded_matrix(self._format, weights) if self._format else weights
         self._squares += np.square(weights.astype(np.float32) - exact).sum(dtype=float), np.square(exact).sum(dtype=float)
