@@ -16,6 +16,7 @@ from . import (
     fpga,
     gpt_training,
     inference,
+    language,
     master_rounding,
     mlperf_tiny,
     node_tests,
@@ -36,6 +37,7 @@ from .common import app
 #: Modules that add their commands to `app`.
 TABLES = (
     inference,
+    language,
     mlperf_tiny,
     transformers,
     training,

@@ -42,6 +42,7 @@ DOCUMENTS = {
     "seconds": RESULTS,
     "mlperf-tiny": RESULTS,
     "transformers": RESULTS,
+    "language": RESULTS,
     "training": RESULTS,
     "gpt-training": RESULTS,
     "cores": RESULTS,

@@ -20,7 +20,7 @@ class LlamaWeights:
     """
 
     def __init__(self, file, sizes, kind=None):
-        self._tensors, self._sizes, self._format, self._made = file.tensors, sizes, FORMAT_NAMES.get(kind), {}
+        self.tensors, self._sizes, self._format, self._made = file.tensors, sizes, FORMAT_NAMES.get(kind), {}
         self._squares = np.zeros(2)  # of errors and of weights
 
     @property
@@ -30,12 +30,12 @@ class LlamaWeights:
 
     def embedded(self, ids):
         """Returns the embeddings of tokens, float32 (tokens, width)."""
-        return self._tensors["token_embd.weight"].values(np.asarray(ids))
+        return self.tensors["token_embd.weight"].values(np.asarray(ids))
 
     def block(self, number):
         """Returns the matrices of a block by name, bfloat16 (inputs, outputs)."""
         if number not in self._made:
-            values = {name: self._tensors[f"blk.{number}.{name}.weight"].values() for name in self._sizes.shapes()}
+            values = {name: self.tensors[f"blk.{number}.{name}.weight"].values() for name in self._sizes.shapes()}
             scales = dict.fromkeys(("attn_q", "attn_k", "attn_v"), values.pop("attn_norm"))
             scales |= dict.fromkeys(("ffn_gate", "ffn_up"), values.pop("ffn_norm"))
             self._made[number] = {name: self._rounded(one, scales.get(name)) for name, one in values.items()}
@@ -45,10 +45,10 @@ class LlamaWeights:
         """Returns the matrix of `count` logits from `first` on by name. Logits behind the last are 0."""
         key = "head", first
         if key not in self._made:
-            tensor = self._tensors.get("output.weight", self._tensors["token_embd.weight"])
+            tensor = self.tensors.get("output.weight", self.tensors["token_embd.weight"])
             rows = tensor.values(slice(first, first + count))
             rows = np.pad(rows, ((0, count - len(rows)), (0, 0)))
-            self._made[key] = {"logits": self._rounded(rows, self._tensors["output_norm.weight"].values())}
+            self._made[key] = {"logits": self._rounded(rows, self.tensors["output_norm.weight"].values())}
         return self._made[key]
 
     def _rounded(self, values, scale=None):

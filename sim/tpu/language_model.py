@@ -94,45 +94,51 @@ class LanguageModel:
         self._state = np.zeros((self.sizes.blocks, 2, self.sizes.groups, self.window - 1, self.sizes.each), np.float32)
 
     def _run(self, part, name, shared, weights, values):
-        """Runs one block, or one part of the head. Returns its outputs by name."""
-        graph, row = shared.with_weights(weights), shared.row(values)
+        """Runs one block, or one part of the head, on inputs by name. Returns its outputs by name."""
+        graph, rows = shared.with_weights(weights), shared.rows(values)
         if self._place.name == "golden":
-            return shared.named(run_graph(graph, row, sums=self._sums))
+            return shared.named(run_graph(graph, rows, sums=self._sums))
         key = (part, name, id(shared))
         if key not in self._programs:
             self._programs[key] = shared.program(graph)
         place, folder = self._place, self._place.checkpoint
         if folder:
             place = replace(place, checkpoint=Path(folder) / f"token-{self.seen}" / f"{part}-{name}")
-        program, result = place.run(graph, row, compiled=lambda size: self._programs[key], batch=1)
+        program, result = place.run(graph, rows, compiled=lambda size: self._programs[key], batch=1)
         self.cycles[part] = self.cycles.get(part, 0) + (checked(result).cycles or program.predicted_cycles)
         return shared.named(result.logits)
 
-    def _hidden(self, ids):
-        """Runs up to 32 tokens through all blocks. Returns the last hidden state."""
+    def hidden(self, ids):
+        """Runs tokens through all blocks. Returns their hidden states, float32 (tokens, width)."""
+        return np.concatenate([self._part_hidden(ids[first : first + _PROMPT]) for first in range(0, len(ids), _PROMPT)])
+
+    def _part_hidden(self, ids):
         count, tokens = len(ids), 1 if len(ids) == 1 else _PROMPT
         shared, past = self._block(tokens), self.window - tokens
         x = np.zeros((tokens, self.sizes.width), np.float32)
         x[:count] = self.weights.embedded(ids)
         cos, sin = rotary(self.sizes, self.seen + np.arange(tokens))
-        values = {"mask": masked(self.sizes, past, min(self.seen, past), tokens), "cos": cos, "sin": sin}
+        values = {"mask": masked(self.sizes, past, min(self.seen, past), tokens)[None], "cos": cos[None], "sin": sin[None]}
+        x = x[None]
         for block in range(self.sizes.blocks):
             state = self._state[block]
-            values |= {"x": x, "past_keys": state[0, :, tokens - 1 :], "past_values": state[1, :, tokens - 1 :]}
+            values |= {"x": x, "past_keys": state[:1, :, tokens - 1 :], "past_values": state[1:, :, tokens - 1 :]}
             found = self._run("blocks", block, shared, self.weights.block(block), values)
-            x, new = found["y"], np.stack([found["key"], found["value"]])[:, :, :count]
+            x, new = found["y"], np.concatenate([found["key"], found["value"]])[:, :, :count]
             self._state[block] = np.concatenate([state, new], axis=2)[:, :, count:]
         self.seen += count
-        return x[count - 1]
+        return x[0, :count]
+
+    def scores(self, hidden):
+        """Returns the logits after hidden states, float32 (tokens, different tokens)."""
+        parts, x = range(0, self.sizes.tokens, self._part), hidden[:, None]
+        found = [self._run("head", first, self._head, self.weights.head(first, self._part), {"x": x}) for first in parts]
+        return np.concatenate([one["logits"].reshape(len(hidden), -1) for one in found], axis=1)[:, : self.sizes.tokens]
 
     def logits(self, ids):
         """Returns the logits of the token after `ids`, float32 (different tokens,)."""
         self.cycles = {}
-        for first in range(0, len(ids), _PROMPT):
-            hidden = self._hidden(ids[first : first + _PROMPT])
-        parts = range(0, self.sizes.tokens, self._part)
-        each = (self._run("head", first, self._head, self.weights.head(first, self._part), {"x": hidden}) for first in parts)
-        return np.concatenate([found["logits"].ravel() for found in each])[: self.sizes.tokens]
+        return self.scores(self.hidden(ids)[-1:])[0]
 
     def written(self, ids, count, temperature=0.0, seed=1):
         """Continues tokens by up to `count` others. Yields a :class:`Word` for each, and ends before the model's own end."""

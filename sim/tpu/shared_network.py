@@ -56,13 +56,14 @@ class SharedNetwork:
         assert made.model[:size] == self._program.model[:size], "weights change the instructions"
         return replace(self._program, model=made.model)
 
-    def row(self, values):
-        """Returns one sample, float32 (1, values), from arrays by the names of the inputs."""
-        return np.concatenate([np.asarray(values[one.name], np.float32).ravel() for one in self.network.origin.inputs])[None]
+    def rows(self, values):
+        """Returns samples, float32 (samples, values), from arrays by the names of the inputs, with the samples first."""
+        arrays = [np.asarray(values[one.name], np.float32) for one in self.network.origin.inputs]
+        return np.concatenate([one.reshape(len(one), -1) for one in arrays], axis=1)
 
     def named(self, results):
-        """Returns the outputs of one sample by name."""
-        return {one.name: one.of(results)[0] for one in self.network.origin.outputs}
+        """Returns the outputs by name, with the samples first."""
+        return {one.name: one.of(results) for one in self.network.origin.outputs}
 
 
 def _like(shape):
