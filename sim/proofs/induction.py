@@ -252,7 +252,7 @@ class Proof:
         """Returns the names of the parts that a counterexample makes false, and the solver's time."""
         defined = [f"(define-fun part.{index} () Bool {fact.text})" for index, fact in enumerate(parts.values())]
         names = [f"part.{index}" for index in range(len(parts))]
-        script = "\n".join([text, *assumed, *defined, f"(assert (not (and true {' '.join(names)})))"])
+        script = "\n".join([text, *assumed, *defined, f"(assert (not (and true true {' '.join(names)})))"])
         answer = solve(script, names, timeout=timeout)
         if answer.result == "unknown":
             raise SolverError(f"{self.name}: no answer in {timeout:g} s; allow more time")

@@ -5,8 +5,9 @@ from .control import CONTROL
 from .dispatch import DISPATCH
 from .moves import MOVES
 from .queues import QUEUES
+from .softmax import SOFTMAX
 
 __all__ = ["INDUCTIONS"]
 
 #: The proofs, in the order of the table in `hw/proofs.md`.
-INDUCTIONS = [*QUEUES, *MANAGERS, *CONTROL, *DISPATCH, *MOVES]
+INDUCTIONS = [*QUEUES, *MANAGERS, *CONTROL, *DISPATCH, *MOVES, *SOFTMAX]

@@ -1,87 +1,18 @@
-"""Proofs of the units that move vectors: the divider bank of softmax, stores, transposed loads, and the ports of UPDATE."""
+"""Proofs of the units that move vectors: loads, stores, transposed loads, and the ports of the unified buffer and of UPDATE."""
 
 from amaranth_tpu.hw.activation.update_unit import UpdateUnit, update_times
+from amaranth_tpu.hw.array.buffer_port import BufferPort
 from amaranth_tpu.hw.array.transposer import Transposer
 from amaranth_tpu.hw.bus.read_unit import ReadUnit
 from amaranth_tpu.hw.bus.store_unit import StoreUnit
 from amaranth_tpu.hw.bus.transposed_loads import TransposedLoads
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.hw.softmax.divider_bank import DividerBank
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.operations import activate_layout, transfer_layout
 
 from .induction import Proof, all_of, any_of, choose, count, queue_claims, selected
 
 __all__ = ["MOVES"]
-
-
-class Dividers(Proof):
-    """The proof that a bank of dividers returns its results in order, and that its places suffice."""
-
-    def __init__(self, dividers):
-        self.dividers, self.name = dividers, f"divider bank of {dividers}"
-
-    def make(self):
-        return DividerBank(width=20, count=self.dividers)
-
-    def working(self, s):
-        return count(s["used"][place] for place in range(self.dividers))
-
-    def level(self, s):
-        return self.working(s) + count([s["sums.o__valid"], s["sums.waiting"]])
-
-    def first(self, s):
-        """Returns the index of the divider whose result leaves next."""
-        return selected(range(self.dividers), _place(s["end"], self.dividers))
-
-    def contents(self, s):
-        totals = [s[f"total_{place}"] for place in range(self.dividers)]
-        found = []
-        for place in range(self.dividers + 2):
-            index = self.first(s) + place
-            turned = selected(totals * 2, index) if place < self.dividers else totals[0]
-            waiting = choose(self.working(s) == place, s["sums.o__payload"], s["sums.second"])
-            found.append(choose(self.working(s) > place, turned, waiting))
-        return found
-
-    def invariant(self, s):
-        size, facts = self.dividers, []
-        for end in range(size):
-            for used in range(size + 1):
-                turn = (s["end"] == 1 << end) & (self.working(s) == used)
-                mask = sum(1 << (end + place) % size for place in range(used))
-                facts.append(turn >> ((s["used"] == mask) & (s["begin"] == 1 << (end + used) % size)))
-        return [
-            *facts,
-            any_of(s["end"] == 1 << place for place in range(size)),
-            s["taken"] <= size + 2,
-            self.level(s) <= s["taken"],
-            s["sums.waiting"] >> s["sums.o__valid"],
-            # A place is reserved before its sum arrives, so a waiting sum has left when the next one arrives.
-            (s["sums.waiting"] & (self.working(s) < size)) >> (self.level(s) == s["taken"]),
-        ]
-
-    def assume(self, s):
-        return [s["reserve"] >> s["space"], s["valid"] >> (self.level(s) < s["taken"])]
-
-    def claims(self, s, t):
-        leaves, sums = s["o__valid"] & s["o__ready"], s["valid"]
-        data = choose(s["infinite"], s["total"] | (1 << 20), s["total"])
-        queue = queue_claims(s, t, contents=self.contents, level=self.level, enters=sums, leaves=leaves, data=data)
-        return queue | {
-            "a sum with a reserved place is never lost": sums >> ~s["sums.waiting"],
-            "`space` exactly if a place is not taken": s["space"] == (s["taken"] < self.dividers + 2),
-            "a result is of the first sum": s["o__valid"]
-            >> ((self.working(s) > 0) & (s["o__payload"][23] == self.contents(s)[0][20])),
-        }
-
-
-def _place(one_hot, size):
-    """Returns the index of the bit that is set."""
-    found = count([])
-    for place in range(1, size):
-        found = choose(one_hot[place], place, found)
-    return found
 
 
 class Reads(Proof):
@@ -234,6 +165,56 @@ class Stores(Proof):
         }
 
 
+class Port(Proof):
+    """The proof that each granted access to the vector port of the unified buffer, and each load, reaches the memory once."""
+
+    def __init__(self, ring, latency):
+        self.clients, self.latency = ["results", *(["ring"] if ring else []), "store"], latency
+        self.name = f"buffer port{' with a ring' * ring}, latency {latency}"
+
+    def make(self):
+        transfer = transfer_layout(from_preset("plain", n=2, in_flight=4), Unit.LOAD)
+        return BufferPort(n=2, depth=16, transfer=transfer, ring="ring" in self.clients, latency=self.latency)
+
+    def writes(self, s, client):
+        """Returns the fact that a client asks to write. A read of the ring has priority over its write."""
+        if client == "store":
+            return any_of([])
+        return s[f"{client}__write"] & ~(s["ring__read"] if client == "ring" else any_of([]))
+
+    def asks(self, s, client):
+        return self.writes(s, client) | s[f"{client}__read"]
+
+    def invariant(self, s):
+        return [s["results__grant"] == ~s["loading"]]
+
+    def assume(self, s):
+        return [~(s["results__read"] & s["results__write"])]
+
+    def claims(self, s, t):
+        loads, to = s["load__write"] & ~s["load__bias"], s if self.latency == 1 else t
+        granted = {client: s[f"{client}__grant"] & self.asks(s, client) for client in self.clients}
+        arrives, before = [], any_of([s["loading"]])
+        for client, grant in granted.items():
+            arrives.append((self.asks(s, client) & ~before) == grant)
+            before |= self.asks(s, client)
+            place = to["buffer__address"] == s[f"{client}__row"][0:4]
+            arrives.append((grant & s[f"{client}__read"]) >> (to["buffer__read"] & ~to["buffer__write"] & place))
+            if client != "store":
+                data = to["buffer__vector"] == s[f"{client}__vector"]
+                arrives.append((grant & self.writes(s, client)) >> (to["buffer__write"] & ~to["buffer__read"] & place & data))
+        load = to["buffer__write"] & (to["buffer__address"] == s["row"][0:4]) & (to["buffer__vector"] == s["vector"])
+        return {
+            "a load is registered, and has priority over all others": (t["loading"] == loads)
+            & (loads >> ((t["row"] == s["load__row"]) & (t["vector"] == s["load__vector"])))
+            & (s["loading"] >> (load & ~any_of(granted.values()))),
+            "at most one client is granted": count(granted.values()) <= 1,
+            "a client is granted if no other of higher priority asks, and reaches the memory": all_of(arrives),
+            "nothing else reaches the memory": (to["buffer__write"] | to["buffer__read"])
+            >> (s["loading"] | any_of(granted.values())),
+        }
+
+
 class Transposed(Proof):
     """The proof that loads with and without transposition never leave in the same cycle, for tiles of 2 x 2."""
 
@@ -360,4 +341,4 @@ class Updates(Proof):
 
 
 #: Proofs of the units that move vectors.
-MOVES = [Dividers(3), Dividers(2), Reads(), Stores(1), Stores(2), Transposed(), Updates(1, 1, 1), Updates(2, 2, 3)]
+MOVES = [Reads(), Stores(1), Stores(2), Port(True, 1), Port(False, 2), Transposed(), Updates(1, 1, 1), Updates(2, 2, 3)]

@@ -4,11 +4,12 @@
 import pytest
 
 from amaranth_tpu.hw.activation import update_unit
+from amaranth_tpu.hw.array import buffer_port
 from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, read_unit, store_unit, transposed_loads, weight_credits
 from amaranth_tpu.hw.control import control_registers, dispatcher, operation_queue, run_control, scoreboard
 from amaranth_tpu.hw.lib import short_fifo, skid_buffer
 from amaranth_tpu.hw.ring import link_fifo, ring_guard, ring_unit
-from amaranth_tpu.hw.softmax import divider_bank, group_fifo
+from amaranth_tpu.hw.softmax import divider_bank, group_fifo, sum_control
 from amaranth_tpu.sim.proofs.inductions import INDUCTIONS
 from mutants import plant
 
@@ -67,6 +68,12 @@ MUTANTS = [
     ("read unit", read_unit, "head.vectors == 2", "head.vectors == 1"),
     ("read unit", read_unit, "op.valid & queue.w_rdy)", "op.valid)"),
     ("read unit", read_unit, "head.row + step", "head.row + 2"),
+    ("buffer port, latency 2", buffer_port, "store.grant.eq(free & ~asked)", "store.grant.eq(free)"),
+    ("buffer port, latency 2", buffer_port, "loading | results.write", "results.write"),
+    ("buffer port with a ring, latency 1", buffer_port, "ring.write & ~(ring.read | asked)", "ring.write & ~asked"),
+    ("sum control of softmax", sum_control, "pause.eq(scale.left)", "pause.eq(scale.left[1:])"),
+    ("sum control of softmax", sum_control, "moved.valid.eq(held.valid & (steps == 0))", "moved.valid.eq(held.valid)"),
+    ("sum control of softmax", sum_control, "(~keeps | self.may_keep)", "(keeps | self.may_keep)"),
     ("transposed loads", transposed_loads, "(open_ == 0)", "(open_ <= 1)"),
     ("transposed loads", transposed_loads, "load.op.ready & port.op.p.transpose)", "load.op.ready)"),
     ("update unit, 1 of 2 lanes, latencies 1 and 1", update_unit, "row_ends & (~running", "(~running"),
