@@ -7,13 +7,11 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
-from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.ir.optimizers import Sgd
-from amaranth_tpu.sim.ir.stage import Norm, Pool, Term
+from amaranth_tpu.sim.ir.stage import Norm, Term
 from step_networks import Builder, first_slots, transformer
 from step_reference import gradient_errors
-from training_runs import FIXED
 
 
 def _check(network, data=(), counted=None, batch=4, most=0.3, sums=None, scale=1.0, count=8):
@@ -115,30 +113,6 @@ def test_no_stage_copies_a_gradient(rng):
     assert squares and not any(stage.terms for stage in squares)
 
 
-def test_averages(rng):
-    """Gradients of global average pooling and of averages over windows, whose weights are constant, match finite differences."""
-    network = Builder(rng)
-    network.add_input("x", (8, 8, 4))
-    x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"), pool=Pool((2, 2), (4, 4), (2, 2)))
-    window = network.add_constant("window", np.full((4, 1, 6), 0.25, bfloat16))
-    x = network.stage("average", 6, Term(x, window, (2, 2), (2, 2), groups=6), size=(2, 2))
-    whole = network.add_constant("whole", np.full((4, 1, 6), 0.25, bfloat16))
-    x = network.stage("global", 6, Term(x, whole, (2, 2), groups=6))
-    network.output = network.conv("y", x, 5, wide=True)
-    _check(network)
-
-
-def test_overlapping_averages(rng):
-    """Gradients of averages over windows of 3 x 3 with stride 2, some with padding, match finite differences."""
-    network = Builder(rng)
-    network.add_input("x", (7, 6, 4))
-    x = network.conv("conv", "x", 6, kernel=3, padding=1, function=Function("tanh"))
-    ninth = network.add_constant("ninth", np.full((9, 1, 6), 1 / 9, np.float32).astype(bfloat16))
-    x = network.stage("average", 6, Term(x, ninth, (3, 3), (2, 2), padding=(1, 1), groups=6), size=(4, 3))
-    network.output = network.conv("y", x, 5, wide=True)
-    _check(network, ["x"])
-
-
 def test_positions_as_initial_sums(rng):
     """The gradient of position embeddings matches finite differences. They are a trained tensor of initial sums, with one row
     per position."""
@@ -164,43 +138,3 @@ def test_transformer(rng, centred):
     _, values = _check(network, counted=counted, most=0.6, count=3)
     assert (values["gradient of logits"][0, 0, 4:] == 0).all() and (values["gradient of logits"][1:].astype(float) != 0).any()
     assert (np.triu(values["0.0.share"][0, 0].astype(float), 1) == 0).all()
-
-
-@pytest.mark.slow
-def test_compiled_sums_of_a_transformer(rng):
-    """A training step with compiled sums gives every tensor the same bits as a step without them."""
-    pytest.importorskip("numba")
-    network = transformer(rng)
-    step = make_step(network, Sgd(), inputs=["tokens"])
-    given = {name: one.initial[None] for name, one in network.parameters.items()} | first_slots(step)
-    given |= {tensor: np.full((1, 1, 1, 1), 0.5, bfloat16) for tensor in step.factors.values()}
-    given |= {"tokens": round_bfloat16(rng.normal(size=(3, 1, 6, 7))), step.targets: round_bfloat16(rng.random((3, 1, 6, 7)))}
-    (one, (own,)), (two, (other,)) = (run_step(step, given, sums) for sums in (None, fastest_sums(2)))
-    for name, values in (one | own).items():
-        assert np.array_equal(values.view(np.uint8), np.ascontiguousarray((two | other)[name]).view(np.uint8)), name
-
-
-@pytest.mark.slow
-def test_a_transformer_learns():
-    """A transformer learns to repeat four letters. After 150 steps, the loss of predictable letters is below a third of the
-    first loss."""
-    pytest.importorskip("numba")
-    tokens, letters, batch, optimizer, sums, rng = 12, 7, 16, Sgd(), fastest_sums(), np.random.default_rng(FIXED)
-    network = transformer(rng, tokens, 32, 2, letters, layers=2)
-    step = make_step(network, optimizer, counted=True)
-    kept = {name: one.initial[None] for name, one in network.parameters.items()}
-    kept |= first_slots(step)
-    losses = []
-    for number in range(150):
-        text = np.tile(rng.integers(0, letters, (batch, 4)), 5)[:, : tokens + 1]
-        shown = np.eye(letters)[text].astype(bfloat16)[:, None]
-        counted = np.broadcast_to(np.arange(tokens) >= 3, (batch, 1, tokens))[..., None].astype(bfloat16)
-        factors = optimizer.factors(0.1, batch * (tokens - 3), number + 1)
-        given = {step.factors[name]: np.full((1, 1, 1, 1), factors[name], bfloat16) for name in step.factors}
-        given |= {"tokens": shown[:, :, :-1], step.targets: shown[:, :, 1:], step.counted: counted}
-        values, (own,) = run_step(step, kept | given, sums)
-        logits = values[network.output].astype(float)
-        logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        losses.append(-(logs * shown[:, :, 1:].astype(float))[:, :, 3:].sum() / (batch * (tokens - 3)))
-        kept = {name: (values | own)[after] for name, after in step.state.items()}
-    assert np.mean(losses[-10:]) < losses[0] / 3, losses[::10]

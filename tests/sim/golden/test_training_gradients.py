@@ -1,11 +1,11 @@
-"""Tests of the golden model's gradients against finite differences in binary64, and of each gradient rule separately."""
+"""Tests of single gradient rules of the golden model. `test_training_definition.py` compares whole steps bit for bit, and the
+tests of `sim/autodiff` compare the rules with finite differences."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.autodiff.results import add_sums_gradient
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
@@ -14,43 +14,14 @@ from amaranth_tpu.sim.golden import sums as sums_module
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.golden.sums import Sums
-from amaranth_tpu.sim.golden.training import bound_graph, cross_entropy, initial_state, one_hot, step
+from amaranth_tpu.sim.golden.training import cross_entropy, initial_state, one_hot, step
 from amaranth_tpu.sim.golden.windows import Convolution
 from amaranth_tpu.sim.ir.graph import Graph, dense_chain
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import NOWHERE, Pool, Stage, Tensor
 from graphs import random_values
-from second_network import run_stages
 from stage_graphs import GivenStage, GivenTerm, linked
-from step_reference import gradient_errors
-from trainable_graphs import KINDS, random_trainable_graph
-
-SOME = [("plain",), ("pool",), ("average", "plain"), ("residual", "plain"), ("shortcut",), (), KINDS]
-
-
-@pytest.mark.parametrize("kinds, tables", [*((kinds, 0) for kinds in SOME), (KINDS, 1), ((), 1)], ids=str)
-def test_finite_differences(rng, kinds, tables):
-    """Most gradients of each kind of parameter are near finite differences of the binary64 loss. Some are not, because rounding
-    to bfloat16 changes a sign or the maximum of a window."""
-    errors = {True: [], False: []}
-    for _ in range(6):
-        training = with_parameters(random_trainable_graph(rng, kinds=kinds, channels=6, size=6, tables=tables))
-        classes = training.output_size
-        x, targets = random_values(rng, (8, training.input_size)), one_hot(rng.integers(0, classes, 8), classes, 0.1)
-        masks = {}
-        if rng.random() < 0.3 and len(training.stages) > 1:
-            shape = training.tensors[training.stages[0].output].shape
-            masks[0] = np.where(rng.random((8, *shape)) < 0.3, bfloat16(0), bfloat16(1.5))
-        found = step(training, initial_state(training, Sgd()), Sgd(), x, targets, 0.01, masks).gradients
-        network = step_network(training, (*masks,))
-        given = {training.input: training.arrange_input(x)} | dict(zip(network.masks, masks.values()))
-        given |= {name: one.initial[None] for name, one in network.parameters.items()}
-        gradients = {name: one[None] for name, one in zip(network.parameters, found)}
-        ratios = gradient_errors(rng, network, given, targets[:, None, None], gradients, count=12)
-        for one, ratio in zip(training.parameters.values(), ratios.values()):
-            errors[one.decays].append(ratio)
-    for found in errors.values():
-        assert np.median(found) < 0.02 and np.quantile(found, 0.7) < 0.2, sorted(found)
+from trainable_graphs import random_trainable_graph
 
 
 def test_targets_in_the_models_order(rng):
@@ -62,17 +33,6 @@ def test_targets_in_the_models_order(rng):
     two = step(turned, initial_state(turned, Sgd()), Sgd(), x, targets[:, order], 0.1)
     assert np.array_equal(one.logits[:, order], two.logits)
     assert one.loss == pytest.approx(two.loss) and all(map(np.array_equal, one.gradients, two.gradients))
-
-
-def test_forward_is_that_of_inference(rng):
-    graph = with_parameters(random_trainable_graph(rng, tables=0.5))
-    x = random_values(rng, (3, graph.input_size))
-    state = initial_state(graph, Sgd(), [rng.normal(size=one.initial.shape) for one in graph.parameters.values()])
-    bound = bound_graph(graph, state)
-    targets = one_hot(np.zeros(3, int), bound.output_size)
-    tensors = step(graph, state, Sgd(), x, targets, 0.1).tensors
-    for name, values in run_stages(bound, x).items():
-        assert np.array_equal(values, tensors[name])
 
 
 def test_a_step_does_not_depend_on_blocks(rng, monkeypatch):
@@ -172,24 +132,6 @@ def test_the_first_largest_of_a_window(rng):
         if values[first][0] > 0:
             expected[b, *places[first], c] = gradient[b, y, x, c]
     assert np.array_equal(spread, expected)
-
-
-def test_weight_gradients_add_up_in_order(rng):
-    """Weight gradients are summed in ascending order of (sample, y, x), which values of very different sizes reveal."""
-    values = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 3, 3, 1))).astype(np.float32))
-    gradient = round_bfloat16((2.0 ** rng.integers(-12, 12, (2, 2, 2, 1)) * rng.choice([-1, 1], (2, 2, 2, 1))).astype(np.float32))
-    term = Convolution(random_values(rng, (2, 2, 1, 1)))
-    found = Sums().weight_gradient(values, term, gradient)
-    for ky, kx in np.ndindex(2, 2):
-        total = np.float32(0)
-        for b, y, x in np.ndindex(2, 2, 2):
-            product = np.float32(values[b, y + ky, x + kx, 0]) * np.float32(gradient[b, y, x, 0])
-            total = np.float32(total + product)
-        assert found[ky, kx, 0, 0] == total
-    total = np.float32(0)
-    for value in gradient.reshape(-1):
-        total = np.float32(total + np.float32(value))
-    assert Sums().bias_gradient(gradient)[0] == total
 
 
 @pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
