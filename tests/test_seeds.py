@@ -1,13 +1,11 @@
 """Tests of the list of seeds that failed once."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import seeds
+from command import captured
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,8 +25,7 @@ def test_rounds_end_with_the_recorded_seeds(monkeypatch):
     assert seeds.rounds("one.py::test[c]", 1) == [seeds.FIRST]
 
 
-@pytest.mark.parametrize("options", [[], ["--seeds", "3"]])
-def test_a_recorded_seed_is_run(tmp_path, options):
+def test_a_recorded_seed_is_run(tmp_path):
     """A test fails with its recorded seed alone, and the report has the line of the list."""
     folder = tmp_path / "tests"
     folder.mkdir()
@@ -37,7 +34,7 @@ def test_a_recorded_seed_is_run(tmp_path, options):
     (folder / "failed_seeds.txt").write_text("tests/test_one.py::test_one 77\n")
     (folder / "test_one.py").write_text("".join(f"def test_{name}(seed):\n    assert seed != 77\n" for name in ("one", "two")))
     environment = {**os.environ, "TPU_SEED": "3", "PYTHONPATH": str(folder / "support")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "--seeds", "3"]
+    done = captured(command, cwd=tmp_path, env=environment)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "tests/failed_seeds.txt: tests/test_one.py::test_one 77" in done.stdout

@@ -17,22 +17,11 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "m.onnx")
 
 
-def test_run(digits, model):
-    done = tpu("run", *SMALL, "--model", model, "--data", digits, "--images", "all", "--batch", 4, "--json")
+def test_run(command, digits, model):
+    done = command("run", *SMALL, "--model", model, "--data", digits, "--images", "all", "--batch", 4, "--json")
     assert done.returncode == 0, done.stderr
     figures = printed("run", done.stdout)
-    assert {
-        "simulator",
-        "n",
-        "images",
-        "accuracy",
-        "mismatched_bits",
-        "cycles",
-        "utilisation",
-        "stalls",
-        "cycles_per_second",
-        "seconds",
-    } <= set(figures)
+    assert {"accuracy", "cycles_per_second", "seconds"} <= set(figures)
     assert figures["simulator"] == "icarus" and figures["n"] == 4 and figures["images"] == 10
     assert figures["mismatched_bits"] == 0 and set(figures["stalls"]) == set(STALLS)
     assert figures["busy"] + sum(figures["stalls"].values()) == figures["cycles"]
@@ -139,8 +128,8 @@ def test_truncated_model(command, tmp_path, digits):
     refused(command("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
 
 
-def test_unsupported_operator(tmp_path, digits):
-    refused(tpu("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
+def test_unsupported_operator(command, tmp_path, digits):
+    refused(command("run", *SMALL, "--model", write_model(tmp_path / "m.onnx", operator="Sin"), "--data", digits), "Sin", "last")
 
 
 def test_wrong_input_size(command, tmp_path, digits):
@@ -165,6 +154,7 @@ def test_bad_images(command, tmp_path, digits, model):
     refused(command("run", *SMALL, "--model", model, "--data", digits, "--images", "some"), "--images")
 
 
-def test_missing_simulator(tmp_path, digits, model):
-    environment = {"PATH": str(tmp_path), "TPU_BUILD": str(tmp_path / "build")}
-    refused(tpu("run", *SMALL, "--model", model, "--data", digits, environment=environment), "apt-get install iverilog")
+def test_missing_simulator(command, monkeypatch, tmp_path, digits, model):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path / "build"))
+    refused(command("run", *SMALL, "--model", model, "--data", digits), "apt-get install iverilog")

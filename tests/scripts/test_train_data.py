@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from amaranth_tpu.scripts.cli import train_data, train_job
+from amaranth_tpu.scripts.cli import train_command, train_data, train_job
 from amaranth_tpu.sim.golden.sums import Sums
 from command import refused
 from json_output import printed
@@ -31,24 +31,11 @@ def test_token_ids(command, tmp_path):
     """A language model learns a period of four ids. The last tenth of the ids is the validation set."""
     model = language_model(np.random.default_rng(FIXED)).save(tmp_path)
     np.save(tmp_path / "ids.npy", np.tile([5, 0, 3, 2], 60))
-    plan = (
-        "--steps",
-        30,
-        "--eval-every",
-        10,
-        "--batch",
-        4,
-        "--optimizer",
-        "adamw",
-        "--rate",
-        0.01,
-        "--schedule",
-        "warmup:5+cosine",
-    )
+    plan = "--steps 12 --eval-every 4 --batch 4 --optimizer adamw --rate 0.01 --schedule warmup:5+cosine".split()
     metrics = "--metric", "perplexity", "--metric", "top-2"
     figures = _run(command, "--model", model, "--data", tmp_path / "ids.npy", *plan, *metrics, "-o", tmp_path / "new.onnx")
     assert (figures["samples"], figures["validation_samples"], figures["weight_decay"]) == (43, 4, 0.01)
-    assert [one["steps"] for one in figures["epochs"]] == [10, 20, 30] and figures["own_form"]
+    assert [one["steps"] for one in figures["epochs"]] == [4, 8, 12] and figures["own_form"]
     assert figures["epochs"][-1]["loss"] < figures["epochs"][0]["loss"]
     assert (
         figures["final_loss"] == figures["epochs"][-1]["measured_loss"] == pytest.approx(np.log(figures["metrics"]["perplexity"]))
@@ -175,6 +162,7 @@ def test_letters_outside_the_alphabet(command, tmp_path, monkeypatch):
 def test_a_text_has_its_own_alphabet(command, tmp_path, monkeypatch, text, alphabet):
     """Fresh weights get the text's alphabet, which is in the file. `tpu text` writes with it, and training goes on with it."""
     monkeypatch.setattr(train_job, "_LETTERS", 2)
+    monkeypatch.setattr(train_command, "_SAMPLE", 2)
     path, model = tmp_path / "text.txt", tmp_path / "new.onnx"
     path.write_text(text * (1200 // len(text)), encoding="utf-8")
     options = "--data", path, "--steps", 2, "--eval-every", 1, "--batch", 2

@@ -3,8 +3,7 @@
 refuted."""
 
 import json
-import subprocess
-import sys
+import runpy
 
 import pytest
 
@@ -96,9 +95,8 @@ def test_command_fails(command, words, status, message):
     assert done.returncode == status and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_module_is_a_command():
-    words = [sys.executable, "-m", "amaranth_tpu.scripts.prove", "divider"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+def test_module_is_a_command(command):
+    done = command("divider", main=lambda: runpy.run_module(prove.__name__, run_name="__main__"))
     assert done.returncode == 2 and "error: " in done.stderr and "no part 'divider'" in done.stderr
 
 

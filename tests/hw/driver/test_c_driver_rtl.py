@@ -1,8 +1,6 @@
 """Tests of the C driver with the RTL in Verilator, covering result bits, and faults of a memory that responds with errors or not
 at all."""
 
-import subprocess
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from amaranth_tpu.sim.rtl.cpp_program import cpp_program
 from amaranth_tpu.sim.rtl.runner import Simulation
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
 from c_driver import ERRORS, SOURCES, host_of, objects_of
+from command import captured
 from core_runs import FULL, MEMORY
 from stage_graphs import GivenStage, GivenTerm, linked
 
@@ -40,7 +39,7 @@ def bench(tmp_path_factory):
 def run(bench, *plusargs, limit=1000):
     """Runs the simulation. Returns the driver's calls with their return values, in order, and the results' bytes."""
     program, folder = bench
-    done = subprocess.run([program, folder, str(limit), *plusargs], capture_output=True, text=True, timeout=100)
+    done = captured([program, folder, str(limit), *plusargs], timeout=100)
     assert done.returncode == 0, done.stderr
     steps = [line.split() for line in done.stdout.splitlines()]
     return [(step, int(value)) for step, value in steps], (folder / "found.bin").read_bytes()

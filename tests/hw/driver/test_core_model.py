@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from amaranth_tpu.sim.golden.c_machine import CCore, CMachine, CMachineRing
 from amaranth_tpu.sim.golden.isa_check import MachineFault
 from amaranth_tpu.sim.ir.graph import dense_chain
 from c_driver import BASE, SOURCES, Session, compile_c, host_of
+from command import captured
 from core_networks import bfloat16s
 from core_runs import FULL, SMALL
 from machine_programs import HALT, program
@@ -217,7 +217,7 @@ def test_new_core_refuses_rings():
 
 def test_program_on_a_pc(rng, tmp_path):
     """The host program of the README runs a network with the golden model's bits. Compilers warn of nothing in it, in the driver
-    and in the model, and the sanitizers find nothing."""
+    and in the model. `test_linux_port.py` runs the same sources with the sanitizers."""
     network = dense_chain(
         "net", [("a", bfloat16s(rng, (9, 7), 0.05), None, "relu"), ("b", bfloat16s(rng, (7, 4), 0), None, "none")]
     )
@@ -226,24 +226,15 @@ def test_program_on_a_pc(rng, tmp_path):
     for name, data in bundle.files.items():
         (tmp_path / name).write_bytes(data)
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
-    flags += [
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        f"-I{SOURCES}",
-        f"-I{SOURCES / 'core'}",
-        f"-I{tmp_path}",
-    ]
+    flags += [f"-I{folder}" for folder in (SOURCES, SOURCES / "core", tmp_path)]
     sources = [SOURCES / name for name in ("tpu.c", "tpu_data.c", "example_batch.c", "example_pc.c")]
     compile_c("gcc", *flags, *sources, *sorted((SOURCES / "core").glob("*.c")), "-o", tmp_path / "run")
-    done = subprocess.run([tmp_path / "run", tmp_path], capture_output=True, text=True)
-    assert (done.stdout.splitlines()[-1:], done.stderr, done.returncode) == (
-        ["0 of 5 samples differ from the golden model"],
-        "",
-        0,
-    )
+    done = captured([tmp_path / "run", tmp_path])
+    assert done.stdout.splitlines()[-1:] == ["0 of 5 samples differ from the golden model"], done.stderr
+    assert (done.stderr, done.returncode) == ("", 0)
     results = bundle.files["results.bin"]
     (tmp_path / "results.bin").write_bytes(results[:-1] + bytes([results[-1] ^ 1]))
-    done = subprocess.run([tmp_path / "run", tmp_path], capture_output=True, text=True)
+    done = captured([tmp_path / "run", tmp_path])
     assert "\n1 of 5 samples differ" in done.stdout and done.returncode == 1
 
 

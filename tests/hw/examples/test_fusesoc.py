@@ -13,6 +13,7 @@ from amaranth_tpu.hw.config import PRESETS, Config
 from amaranth_tpu.hw.verilog.export import to_verilog
 from amaranth_tpu.hw.verilog.header import source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
+from command import captured
 from suites import slow
 
 pytest.importorskip("fusesoc", reason="fusesoc is in the extra `test`")
@@ -23,35 +24,12 @@ SOC = "amaranth-tpu:example:soc"
 
 def fusesoc(place, *words, target="sim", core=SOC, flags=(), path=(), environment=None):
     here = Path(sys.executable).parent  # generators are run by the first python3 on PATH
-    env = (
-        os.environ
-        | {
-            "PATH": os.pathsep.join([*path, str(here), os.environ["PATH"]]),
-            "XDG_CONFIG_HOME": str(place),
-            "XDG_DATA_HOME": str(place),
-        }
-        | (environment or {})
-    )
-    done = subprocess.run(
-        [
-            here / "fusesoc",
-            "--cores-root",
-            ROOT / "hw",
-            "--cores-root",
-            ROOT / "sim",
-            "run",
-            *(f"--flag={flag}" for flag in flags),
-            f"--target={target}",
-            core,
-            *words,
-        ],
-        cwd=place,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-    )
+    env = os.environ | {"XDG_CONFIG_HOME": str(place), "XDG_DATA_HOME": str(place)} | (environment or {})
+    env["PATH"] = os.pathsep.join([*path, str(here), os.environ["PATH"]])
+    command = [here / "fusesoc", "--cores-root", ROOT / "hw", "--cores-root", ROOT / "sim", "run"]
+    command += [*(f"--flag={flag}" for flag in flags), f"--target={target}", core, *words]
+    outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=place, env=env, timeout=500, **outputs)
     return done.stdout, done.returncode
 
 
@@ -132,14 +110,14 @@ def test_lint(core, tmp_path):
     "script, parameters, message",
     [
         ("hw/fusesoc_generator.py", "{n: 5}", "n must be a power of two"),
-        ("hw/fusesoc_generator.py", "{m: 4}", "unexpected keyword argument 'm'"),
-        ("hw/examples/soc/program.py", "{core: {n: 4}}", "needs the parameter 'seed'"),
+        *slow(("hw/fusesoc_generator.py", "{m: 4}", "unexpected keyword argument 'm'")),
+        *slow(("hw/examples/soc/program.py", "{core: {n: 4}}", "needs the parameter 'seed'")),
         ("hw/examples/soc/program.py", "{core: {n: 4}, widths: [4, 4], batch: 0, runs: 1, seed: 1}", "batch must be an integer"),
     ],
 )
 def test_bad_parameters(script, parameters, message, tmp_path):
     (tmp_path / "input.yml").write_text(f"{{files_root: {ROOT}, vlnv: 'a:b:c:0', parameters: {parameters}}}\n")
-    done = subprocess.run([sys.executable, ROOT / script, "input.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = captured([sys.executable, ROOT / script, "input.yml"], cwd=tmp_path)
     assert done.returncode == 1
     assert re.fullmatch(r"error: .*\n", done.stderr) and message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["input.yml"]

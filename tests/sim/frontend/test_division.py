@@ -9,11 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from amaranth_tpu.sim import tpu
-from command import tpu as tpu_command
 from json_output import printed
 from onnx_models import Builder, close, integers, values_of, weights
 
-pytest.importorskip("onnxruntime")
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
@@ -204,31 +202,31 @@ def test_parts_give_the_results_of_the_file(rng, tmp_path, case, rows):
     _checked(b.save(tmp_path, outputs=outputs, kinds=kinds), {"x": integers(rng, count, 4)})
 
 
-def test_run_shows_what_runs_where(rng, tmp_path):
+def test_run_shows_what_runs_where(command, rng, tmp_path):
     """The table, the JSON and the file of `tpu run`, and the refusal of `--strict`."""
     b = Builder(["n", 4])
     _foreign(b, rng)
     path, x = b.save(tmp_path), rng.normal(size=(3, 4)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     options = "run", "--model", path, "--input", tmp_path / "x.npy", "--simulator", "golden"
-    text = tpu_command(*options, "--output", tmp_path / "y.npy").stdout
+    text = command(*options, "--output", tmp_path / "y.npy").stdout
     assert re.search(r"2 host\W+1\W+0.0%\W+Sin: is not supported", text) and re.search(r"3 core\W+1\W+42.9%\W+18\W+9", text)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), tpu.load(path).predict(x))
-    figures = printed("divided_run", tpu_command(*options, "--json").stdout)
+    figures = printed("divided_run", command(*options, "--json").stdout)
     assert figures["outputs"] == [b.last] and figures["share"] == 1 and len(figures["parts"]) == 3
-    plan = printed("divided_plan", tpu_command("run", "--model", path, "--explain", "--n", 2, "--json").stdout)
+    plan = printed("divided_plan", command("run", "--model", path, "--explain", "--n", 2, "--json").stdout)
     assert plan["cycles"] > 0
-    refusal = tpu_command(*options, "--strict")
+    refusal = command(*options, "--strict")
     assert refusal.returncode and "operator Sin, node 'foreign': is not supported" in refusal.stderr
 
 
-def test_compile_writes_all_parts(rng, tmp_path):
+def test_compile_writes_all_parts(command, rng, tmp_path):
     """The programs of the core, and the nodes of the host between them, with their values in order; `--strict` refuses."""
     b = Builder(["n", 4])
     _foreign(b, rng)
     path, folder = b.save(tmp_path), tmp_path / "made"
     options = "compile", "--model", path, "--n", 2, "--batch", 3, "-o", folder, "--json"
-    figures = printed("divided_compile", tpu_command(*options).stdout)
+    figures = printed("divided_compile", command(*options).stdout)
     parts = json.loads((folder / "parts.json").read_text())["parts"]
     assert parts == figures["parts"] and [part.get("operators") for part in parts] == [None, ["Sin"], None]
     assert [part["inputs"][0]["name"] for part in parts] == ["x", "t0", "t1"]
@@ -236,7 +234,7 @@ def test_compile_writes_all_parts(rng, tmp_path):
     assert set(figures["files"]) > {"part1/model.bin", "part2.onnx", "part3/model.h"}
     first, last = (np.fromfile(folder / f"part{one}/{file}.bin", "<f4") for one, file in ((1, "results"), (3, "samples")))
     np.testing.assert_allclose(np.sin(first), last, rtol=1e-6)
-    refusal = tpu_command(*options, "--strict")
+    refusal = command(*options, "--strict")
     assert refusal.returncode and "operator Sin, node 'foreign': is not supported" in refusal.stderr
 
 
@@ -298,14 +296,15 @@ def test_values_that_the_core_cannot_take(rng, tmp_path):
     assert any("is not a finite number" in note for note in run.notes) and run.compare().error is None
 
 
-def test_model_of_the_host_alone(rng, tmp_path, caplog):
+def test_model_of_the_host_alone(request, rng, tmp_path, caplog):
     b = Builder(["n", 4])
     b("Sin")
     path, x = b.save(tmp_path), rng.normal(size=(3, 4)).astype(np.float32)
     with caplog.at_level(logging.WARNING):
         _checked(path, {"x": x}, core="h")
     assert "computes 0.0% of the multiplications; this is not worth the core" in caplog.messages[0]
-    assert "not worth it" in tpu_command("run", "--model", path, "--simulator", "golden").stdout
+    command = request.getfixturevalue("command")  # it keeps loggers from new handlers
+    assert "not worth it" in command("run", "--model", path, "--simulator", "golden").stdout
 
 
 def test_groups_of_a_fixed_batch(rng, tmp_path):
@@ -365,7 +364,7 @@ def test_end_that_is_copied(rng, tmp_path):
     close(model.predict(x, on="model", core=tpu.Config(n=4)), values_of(path, x, [b.last])[b.last])
 
 
-def test_error_of_the_host_is_one_line(rng, tmp_path):
+def test_error_of_the_host_is_one_line(command, rng, tmp_path):
     """An index beyond a tensor, which only the interpreter finds."""
     b = Builder([3, 4])
     b.inputs.append(helper.make_tensor_value_info("places", INT64, [1]))
@@ -373,5 +372,5 @@ def test_error_of_the_host_is_one_line(rng, tmp_path):
     b.node("Gather", [b.node("Sin", [b.last]), "places"])
     path = b.save(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.ones((3, 4), np.float32), places=np.array([7]))
-    done = tpu_command("run", "--model", path, "--simulator", "golden", "--input", tmp_path / "x.npz")
+    done = command("run", "--model", path, "--simulator", "golden", "--input", tmp_path / "x.npz")
     assert done.returncode == 1 and "Gather" in done.stderr and "Traceback" not in done.stderr
