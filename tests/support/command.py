@@ -14,15 +14,14 @@ SHIPPED = Path(__file__).parents[2] / "sim" / "models" / "mnist_mlp.onnx"
 SMALL = ("--simulator", "icarus", "--preset", "tiny")
 
 
+def captured(words, timeout=60, **options):
+    """Runs a command, and returns its status and its outputs as texts."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **options)
+
+
 def tpu(*arguments, cwd=None, environment=None, timeout=300):
-    return subprocess.run(
-        [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=timeout,
-        env=os.environ | {"COLUMNS": "200"} | (environment or {}),
-    )
+    words = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *map(str, arguments)]
+    return captured(words, timeout, cwd=cwd, env=os.environ | {"COLUMNS": "200"} | (environment or {}))
 
 
 #: Limits files to 300 bytes: the system refuses longer ones, as on a full disk.
@@ -40,13 +39,8 @@ tpu.main()
 def tpu_on_full_disk(*arguments):
     """Runs :func:`tpu` with a limit of 300 bytes per file. Bytecode is disabled, because Python would write truncated bytecode
     files and later treat them as complete."""
-    return subprocess.run(
-        [sys.executable, "-c", _FULL_DISK, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"},
-    )
+    words = [sys.executable, "-c", _FULL_DISK, *map(str, arguments)]
+    return captured(words, env=os.environ | {"COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 def refused(done, *said):

@@ -13,8 +13,6 @@ from amaranth_tpu.sim.rtl.verilog_cache import pod_verilog_of
 from machine_programs import program
 from seeds import seed
 
-__all__ = ["POD", "ring_program", "run_pod", "play_pod", "run_machines"]
-
 POD = Config(n=2, unified_buffer_depth=256, accumulator_depth=16, weight_fifo_depth=2, ring=True, ring_depth=8, **PLAIN)
 _ROWS = POD.unified_buffer_depth
 #: Offsets of the regions in bytes, equal for all cores.
@@ -77,22 +75,20 @@ def play_pod(rng, tmp_path, runs, *, pause=0, link_latency=0, recover=None, apar
         if apart:
             placed[-1] |= {name: [_BASES[name] + base, 0x400] for name in ("OUTPUT", "SCRATCH")}
         jobs.append([{"regions": placed[-1], **more} for _, more in cores])
-    for rank, image in enumerate(images):
-        (tmp_path / f"before{rank}").write_bytes(image)
-    names = {what: [str(tmp_path / f"{what}{rank}") for rank in range(size)] for what in ("before", "after")}
-    result = _simulation(POD, size, link_latency).run(
-        "amaranth_tpu.sim.benches.bench_pod",
-        timeout=200,
-        seed=seed() & 0x7FFFFFFF,
-        arguments={
-            "images": names["before"],
-            "outputs": names["after"],
-            "runs": jobs,
-            "pause": pause,
-            "recover": recover or ["flush"] * len(runs),
-        },
-    )
-    return result["runs"], images, [(tmp_path / f"after{rank}").read_bytes() for rank in range(size)], placed
+    found, after = run_images(_simulation(POD, size, link_latency), tmp_path, images, jobs, pause=pause, recover=recover)
+    return found, images, after, placed
+
+
+def run_images(simulation, tmp_path, images, jobs, *, pause, recover=None, timeout=200):
+    """Runs jobs on a pod, with a memory image for each core. Returns the reports, and the memories after the runs."""
+    before, after = ([tmp_path / f"{what}{rank}" for rank in range(len(images))] for what in ("before", "after"))
+    for path, image in zip(before, images):
+        path.write_bytes(image)
+    files = {"images": [*map(str, before)], "outputs": [*map(str, after)]}
+    arguments = files | {"runs": jobs, "pause": pause, "recover": recover or ["flush"] * len(jobs)}
+    bench = "amaranth_tpu.sim.benches.bench_pod"
+    result = simulation.run(bench, timeout=timeout, seed=seed() & 0x7FFFFFFF, arguments=arguments)
+    return result["runs"], [path.read_bytes() for path in after]
 
 
 def run_pod(rng, tmp_path, runs, *, check=True, **options):

@@ -2,7 +2,6 @@
 """Tests of the activation unit against its model in three simulators, covering results, order of vectors, stalls, and cycles per
 vector."""
 
-import functools
 import random
 
 import numpy as np
@@ -13,7 +12,6 @@ from amaranth_tpu.hw.activation.result_units import result_units
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.spec.isa import Format, FunctionCode, Task
 from amaranth_tpu.hw.spec.operations import activate_layout
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_model import canonical, sums
 from amaranth_tpu.sim.benches.activation_operations import ones
 from amaranth_tpu.sim.benches.bench_activation_unit import functions, paces, runs
@@ -22,6 +20,7 @@ from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.number_classes import one_of_each
 from amaranth_tpu.sim.rtl.ports import simulate
 from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
+from block_benches import run_block
 from seeds import seed
 from suites import slow
 
@@ -220,25 +219,12 @@ def test_cycles_per_vector_of_formats(grants):
     assert found == [cycles for _, cycles in cases]
 
 
-@functools.cache
-def verilog(features):
-    return component_to_verilog(result_units(Config(**sizes(4) | dict(features))), name="activation_unit")
-
-
 @pytest.mark.parametrize(
     "simulator, features",
     slow(*((simulator, features) for simulator in runner.Simulators for features in (FEATURES[0], FEATURES[-1]))),
     ids=str,
 )
 def test_verilog(simulator, features):
-    simulation = runner.Simulation(
-        simulator=simulator, verilog=verilog(tuple(features.items())), top="activation_unit", quick=True
-    )
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_activation_unit",
-        testcase="random_operations",
-        seed=seed(),
-        timeout=120,
-        arguments={**sizes(4), **features, "count": 30},
-    )
+    made = sizes(4) | features
+    result = run_block(result_units(Config(**made)), "activation_unit", simulator, "random_operations", **made, count=30)
     assert result["vectors"] > 30

@@ -2,8 +2,6 @@
 """Tests of the softmax unit against the golden model in three simulators, covering random rows, tiles, formats, stalls and
 resets."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.spec.isa import Format, Opcode
 from amaranth_tpu.hw.spec.operations import activate_layout
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_operations import idle
 from amaranth_tpu.sim.benches.bench_softmax_unit import operations, runs
 from amaranth_tpu.sim.golden.softmax import exponential, reciprocal
@@ -22,6 +19,7 @@ from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import pack, simulate
 from amaranth_tpu.sim.rtl.streams import StreamedBlock
 from amaranth_tpu.sim.rtl.streams import simulate_columns as stream
+from block_benches import run_block
 from seeds import seed
 from suites import slow
 
@@ -55,22 +53,10 @@ def test_results_near_zero():
     simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, kinds=["least"])
 
 
-@functools.cache
-def verilog():
-    return component_to_verilog(unit(**sizes(4)), name="softmax_unit")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_softmax_unit",
-        testcase="random_operations",
-        seed=seed(),
-        timeout=120,
-        arguments={**sizes(4), "widest": 12, "count": 15},
-    )
+    result = run_block(unit(**sizes(4)), "softmax_unit", simulator, "random_operations", **sizes(4), widest=12, count=15)
     assert result["elements"] >= 45
 
 

@@ -1,15 +1,13 @@
 # amaranth: UnusedElaboratable=no
 """Tests of the accumulators in three simulators, covering sums, biases and whole rows, with each column skewed by one cycle."""
 
-import functools
-
 import pytest
 
 from amaranth_tpu.hw.array.accumulators import Accumulators
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.bench_accumulators import traffic
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
+from block_benches import run_block
 from seeds import seed
 from suites import all_but
 
@@ -30,19 +28,8 @@ def test_halves_of_biases(n, latency):
 SIZES = {"n": 4, "depth": 16, "bias_depth": 4, "latency": 3}
 
 
-@functools.cache
-def verilog(bias_halves):
-    return component_to_verilog(Accumulators(**SIZES, bias_halves=bias_halves), name="accumulators")
-
-
 @pytest.mark.parametrize("simulator, bias_halves", all_but([("icarus", True)], runner.Simulators, (False, True)))
 def test_verilog(simulator, bias_halves):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(bias_halves), top="accumulators", quick=True)
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_accumulators",
-        testcase="random_traffic",
-        seed=seed(),
-        timeout=120,
-        arguments={**SIZES, "bias_halves": bias_halves, "cycles": 1500},
-    )
+    block, sizes = Accumulators(**SIZES, bias_halves=bias_halves), SIZES | {"bias_halves": bias_halves, "cycles": 1500}
+    result = run_block(block, "accumulators", simulator, "random_traffic", **sizes)
     assert result["compared"] > 6000

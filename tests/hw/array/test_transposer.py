@@ -2,15 +2,14 @@
 """Tests of the transposer against numpy in three simulators, with every pattern of gaps and of transposed and unchanged vectors,
 and random ones."""
 
-import functools
-
 import pytest
 
 from amaranth_tpu.hw.array.transposer import Transposer
-from amaranth_tpu.hw.verilog.export import component_to_rtlil, component_to_verilog
+from amaranth_tpu.hw.verilog.export import component_to_rtlil
 from amaranth_tpu.sim.benches.bench_transposer import every_window, random_tiles
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
+from block_benches import run_block
 from seeds import seed
 from suites import slow
 
@@ -28,18 +27,10 @@ def test_every_input_pattern(n, length):
     assert simulate(Transposer(n=n), every_window, seed=seed(), n=n, length=length) == 3**length
 
 
-@functools.cache
-def verilog():
-    return component_to_verilog(Transposer(n=4), name="transposer")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="transposer", quick=True)
-    simulation.run(
-        "amaranth_tpu.sim.benches.bench_transposer", testcase="tiles", seed=seed(), timeout=120, arguments={"n": 4, "count": 30}
-    )
+    run_block(Transposer(n=4), "transposer", simulator, "tiles", n=4, count=30)
 
 
 def test_export_grows_almost_linearly():

@@ -2,15 +2,13 @@
 """Tests of the unified buffer in three simulators, covering contents, skew of the lanes, and the port that holds its last
 vector."""
 
-import functools
-
 import pytest
 
 from amaranth_tpu.hw.array.unified_buffer import UnifiedBuffer
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.bench_unified_buffer import traffic
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
+from block_benches import run_block
 from seeds import seed
 
 
@@ -23,20 +21,8 @@ def test_amaranth(n, depth, skew):
 SIZES = {"n": 4, "depth": 16, "skew": 3}
 
 
-@functools.cache
-def verilog():
-    return component_to_verilog(UnifiedBuffer(**SIZES), name="unified_buffer")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="unified_buffer", quick=True)
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_unified_buffer",
-        testcase="random_traffic",
-        seed=seed(),
-        timeout=120,
-        arguments={**SIZES, "cycles": 1500},
-    )
+    result = run_block(UnifiedBuffer(**SIZES), "unified_buffer", simulator, "random_traffic", **SIZES, cycles=1500)
     assert result["compared"] > 3000

@@ -2,15 +2,13 @@
 """Tests of the weight FIFO in three simulators, covering weights that reach the cells, release of tiles, and the rate of
 tiles."""
 
-import functools
-
 import pytest
 
 from amaranth_tpu.hw.array.weight_fifo import WeightFifo
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.bench_weight_fifo import first_tile, runs, stocked
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import simulate
+from block_benches import run_block
 from seeds import seed
 
 
@@ -43,21 +41,10 @@ def test_first_tile(n, tiles, skew, weight_rows):
     assert simulate(WeightFifo(**size), first_tile, seed=seed(), **size) == (cycles, cycles + n * skew)
 
 
-@functools.cache
-def verilog(weight_rows):
-    return component_to_verilog(WeightFifo(**sizes(4, 4, 2, weight_rows)), name="weight_fifo")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("weight_rows", [1, 2])
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator, weight_rows):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(weight_rows), top="weight_fifo", quick=True)
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_weight_fifo",
-        testcase="random_tiles",
-        seed=seed(),
-        timeout=120,
-        arguments={**sizes(4, 4, 2, weight_rows), "count": 30},
-    )
+    made = sizes(4, 4, 2, weight_rows)
+    result = run_block(WeightFifo(**made), "weight_fifo", simulator, "random_tiles", **made, count=30)
     assert len(result["distances"]) == 29 and min(result["distances"]) >= 4 // weight_rows

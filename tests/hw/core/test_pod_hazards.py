@@ -12,7 +12,7 @@ from amaranth_tpu.sim.rtl.verilog_cache import pod_verilog_of
 from amaranth_tpu.sim.verification.programs import Hazards
 from core_programs import Case, with_known_table
 from core_runs import FULL, TINY, image_of
-from seeds import seed
+from pod_runs import run_images
 from suites import slow
 
 #: Bytes of region MODEL for each program.
@@ -49,28 +49,13 @@ def check_pod(rng, tmp_path, config, size, *, programs, length, pause=0.0, link_
         for rank, machine in enumerate(ring.machines):
             expected[rank] += b"".join(machine.regions[Region[name]] for name in places)
         jobs.append([{"regions": places, "delay": int(rng.integers(100)), "timeout": 20_000} for _ in range(size)])
-    names = {what: [str(tmp_path / f"{what}{rank}") for rank in range(size)] for what in ("before", "after")}
-    for name, image in zip(names["before"], images):
-        with open(name, "wb") as file:
-            file.write(image)
-    result = Simulation(simulator="icarus", verilog=verilog, top="tpu_pod").run(
-        "amaranth_tpu.sim.benches.bench_pod",
-        timeout=550,
-        seed=seed() & 0x7FFFFFFF,
-        arguments={
-            "images": names["before"],
-            "outputs": names["after"],
-            "runs": jobs,
-            "pause": pause,
-            "recover": ["flush"] * programs,
-        },
-    )
-    for number, cores in enumerate(result["runs"]):
+    simulation = Simulation(simulator="icarus", verilog=verilog, top="tpu_pod")
+    runs, after = run_images(simulation, tmp_path, images, jobs, pause=pause, timeout=550)
+    for number, cores in enumerate(runs):
         assert [core["fault"] for core in cores] == [None] * size, f"program {number}"
-    assert any(core["ring_sent"] for cores in result["runs"] for core in cores)
-    for rank, name in enumerate(names["after"]):
-        found = np.fromfile(name, np.uint8)
-        wrong = np.flatnonzero(found != np.frombuffer(expected[rank], np.uint8))
+    assert any(core["ring_sent"] for cores in runs for core in cores)
+    for rank, memory in enumerate(after):
+        wrong = np.flatnonzero(np.frombuffer(memory, np.uint8) != np.frombuffer(expected[rank], np.uint8))
         assert not len(wrong), f"core {rank}: {len(wrong)} bytes differ, the first at {wrong[0]:#x}"
 
 

@@ -2,8 +2,6 @@
 """Tests of the unit of SOFTMAX and NORMALIZE with several lanes, covering result bits of all kinds of rows, rows in flight, rows
 longer than the queues, and cycles."""
 
-import functools
-
 import pytest
 
 from amaranth_tpu.hw.activation.result_units import softmax_unit
@@ -12,11 +10,11 @@ from amaranth_tpu.hw.cycles import result_cycles
 from amaranth_tpu.hw.softmax.lanes_unit import SoftmaxLanesUnit
 from amaranth_tpu.hw.spec.isa import Format, Opcode
 from amaranth_tpu.hw.spec.operations import activate_layout
-from amaranth_tpu.hw.verilog.export import component_to_verilog
 from amaranth_tpu.sim.benches.activation_operations import idle
 from amaranth_tpu.sim.benches.bench_softmax_unit import KINDS, operations, runs
 from amaranth_tpu.sim.rtl import runner
 from amaranth_tpu.sim.rtl.ports import pack, simulate
+from block_benches import run_block
 from seeds import seed
 from suites import slow
 
@@ -59,25 +57,13 @@ def test_many_rows_in_flight(n, lanes, kinds, grants, normalize):
     assert found[1] >= 8 * 9
 
 
-@functools.cache
-def verilog():
-    config = Config(**sizes(4, 2, True))
-    return component_to_verilog(
-        softmax_unit(n=4, activate=activate_layout(config), lanes=config.softmax_lanes), name="softmax_unit"
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):
-    simulation = runner.Simulation(simulator=simulator, verilog=verilog(), top="softmax_unit", quick=True)
-    result = simulation.run(
-        "amaranth_tpu.sim.benches.bench_softmax_unit",
-        testcase="random_operations",
-        seed=seed(),
-        timeout=120,
-        arguments={**sizes(4, 2, True), "widest": 12, "count": 15},
-    )
+    made = sizes(4, 2, True)
+    config = Config(**made)
+    block = softmax_unit(n=4, activate=activate_layout(config), lanes=config.softmax_lanes)
+    result = run_block(block, "softmax_unit", simulator, "random_operations", **made, widest=12, count=15)
     assert result["elements"] >= 45
 
 
