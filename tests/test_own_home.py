@@ -4,13 +4,14 @@ neither to the user's home nor to their own Python environment."""
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from command import captured
 
 ROOT = Path(__file__).parents[1]
 #: Tests of programs that write bytecode, fonts, compiled functions or a device id, and one whose files are truncated.
@@ -51,7 +52,7 @@ def test_tests_leave_home_and_environment_alone(tmp_path):
 
     def run_pytest(*words):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        done = captured(command, cwd=ROOT, env=environment, timeout=300)
         assert done.returncode == 0, done.stdout
 
     # Python writes the bytecode of pytest before any code of a test runs, unless the installation has written it.
@@ -73,7 +74,7 @@ def test_processes_of_tests_keep_bytecode(tmp_path):
         "PYTHONPATH": str(ROOT / "tests" / "support"),
         "PYTHONUNBUFFERED": "1",
     }
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    done = captured([sys.executable, "-c", script], env=environment, check=True)
     assert done.stdout.split() == ["False", "False"]
 
 
@@ -88,7 +89,7 @@ def test_environment_does_not_depend_on_the_callers(tmp_path):
     seen = set()
     for given, mask in ({}, 0o022), (hostile, 0o077):
         command = [sys.executable, "-c", script]
-        done = subprocess.run(command, env=bare | given, umask=mask, capture_output=True, text=True, check=True)
+        done = captured(command, env=bare | given, umask=mask, check=True)
         seen.add(done.stdout.replace(_homes(done.stdout), ""))
     assert len(seen) == 1
 

@@ -21,7 +21,7 @@ from amaranth_tpu.scripts import tpu
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.scripts.show.terminal_tables import figure_table, print_table
 from amaranth_tpu.sim.data.whole_files import write_file
-from command import refused
+from command import captured, refused
 from suites import slow
 
 ROOT = Path(__file__).parents[2]
@@ -70,12 +70,8 @@ _OF_THE_WORK = {*"amaranth concurrent.futures ml_dtypes numpy onnx platformdirs 
 def test_answers_without_the_slow_imports(words, completed, found):
     """Version, completion and help import neither the packages of the work nor modules that only the work needs."""
     environment = {"_TPU_COMPLETE": "complete_bash", "COMP_WORDS": completed, "COMP_CWORD": "3"} if completed else {}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.argv = {['tpu', *words]}\n{_IMPORTED}"],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        timeout=60,
+    done = captured(
+        [sys.executable, "-c", f"import sys; sys.argv = {['tpu', *words]}\n{_IMPORTED}"], env=os.environ | environment
     )
     assert found in done.stdout, done.stderr
     assert "typer" in done.stderr.split() and not _OF_THE_WORK & {*done.stderr.split()}
@@ -88,12 +84,9 @@ def test_completion(words, found):
         "COMP_WORDS": f"tpu {words}",
         "COMP_CWORD": str(len(words.split())),
     }
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-c", "import sys; sys.argv = ['tpu']; from amaranth_tpu.scripts.tpu import main; main()"],
-        capture_output=True,
-        text=True,
         env=environment,
-        timeout=60,
     )
     assert done.stdout.split() == [found], done.stderr
 
@@ -274,13 +267,7 @@ def interrupted(self, platform):
 FetchUnit.elaborate = interrupted
 tpu.main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env=os.environ,
-    )
+    done = captured([sys.executable, "-c", code, "generate", "-o", tmp_path / "x.v"], env=os.environ)
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
     assert not list(tmp_path.iterdir())
 
@@ -290,13 +277,7 @@ def test_ctrl_c_during_imports(tmp_path):
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["tpu"]
     (tmp_path / "typer.py").write_text(f"import os, time\nos.kill(os.getpid(), {int(signal.SIGINT)})\ntime.sleep(60)\n")
     code = "import sys; from {} import {} as main; sys.exit(main())".format(*entry.split(":"))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-    )
+    done = captured([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
 
 

@@ -1,7 +1,6 @@
 """Tests that `tpu compile` writes reproducible files completely or not at all, and refuses bad options."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import typer
 from amaranth_tpu.scripts.cli import command_line
 from amaranth_tpu.sim.bundle.bundle import FILES
 from amaranth_tpu.sim.bundle.c_words import is_taken
-from command import refused, tpu, write_model
+from command import captured, refused, tpu, write_model
 from json_output import printed
 
 
@@ -84,7 +83,7 @@ def objections(names, language):
         *(f"static const struct {{ int x; }} {name} = {{ 1 }};" for name in names),
     ]
     words = ["gcc", "-x", language, "-fsyntax-only", "-fmax-errors=0", "-"]
-    said = subprocess.run(words, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=60).stderr
+    said = captured(words, input="\n".join(lines) + "\n").stderr
     return {names[int(line) - 3] for line in re.findall(r"^<stdin>:(\d+):\d+: error:", said, re.M)}
 
 
@@ -94,18 +93,11 @@ def test_names_that_a_compiler_refuses(language, program):
     refuses as a name."""
     for name in ("model", "digits", "integer", "interrupts", "x"):
         assert not is_taken(name)
-    found = subprocess.run(["gcc", f"-print-prog-name={program}"], capture_output=True, text=True, timeout=60).stdout.strip()
+    found = captured(["gcc", f"-print-prog-name={program}"]).stdout.strip()
     if not Path(found).is_file():
         pytest.skip(f"no {program}")
     words = {word.decode() for word in re.findall(rb"(?<![!-~])[a-z][a-z0-9_]{1,19}(?=\0)", Path(found).read_bytes())}
-    words |= {
-        *re.findall(
-            r"define ([a-z]\w*) ",
-            subprocess.run(
-                ["gcc", "-x", language, "-dM", "-E", "-"], input="", capture_output=True, text=True, timeout=60
-            ).stdout,
-        )
-    }
+    words |= {*re.findall(r"define ([a-z]\w*) ", captured(["gcc", "-x", language, "-dM", "-E", "-"], input="").stdout)}
     refused = objections(sorted(words), language)
     assert {"int", "while", "unix"} <= refused
     assert not [word for word in sorted(refused) if not is_taken(word) and objections([word], language)]

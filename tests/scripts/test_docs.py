@@ -5,7 +5,6 @@ import ast
 import builtins
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ from amaranth_tpu.scripts.docs.python_reference import python_reference
 from amaranth_tpu.scripts.show import documents
 from amaranth_tpu.scripts.show.markdown import section
 from amaranth_tpu.sim import tpu
+from command import captured
 
 GUIDES = [f"{site._folder(title)}/{name}.md" for title, names in site.GUIDES.items() for name in names]
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -121,13 +121,12 @@ def test_code_of_guides_runs(name, tmp_path):
         if title:
             continue
         words = [sys.executable, "-c", code] if language == "python" else ["bash", "-euo", "pipefail", "-c", code]
-        done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=900)
+        done = captured(words, cwd=work, env=environment, timeout=900)
         assert done.returncode == 0, f"{code}\n{done.stdout[-1000:]}{done.stderr[-2000:]}"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    pytest.importorskip("material")
     folder = tmp_path_factory.mktemp("site")
     assert site.build(folder) > 40
     return folder
@@ -211,7 +210,6 @@ def test_pages_have_the_current_texts(built):
 @pytest.mark.slow
 def test_dead_links(monkeypatch, tmp_path):
     """Links to missing headings and files make the build fail, and the error names each of them."""
-    pytest.importorskip("material")
     monkeypatch.setattr(site, "GUIDES", {"How to": ["stalls"], "Explanation": [], "Tutorials": []})
     dead = ["../../../hw/none.py", "stalls.md#nowhere", "../../../hw/README.md#lost", "../../../hw/none.svg"]
     text = "".join(f"[x]({one})\n" for one in [*dead, "../../../hw/README.md#three"])

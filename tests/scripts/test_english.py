@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from amaranth_tpu.scripts.english import passages_of, rates
+from command import captured
 
 _SOURCE = '''"""What a module is."""
 
@@ -48,7 +49,7 @@ def test_rates_and_exit_status(tmp_path):
     found, words = rates(passages_of(tmp_path))
     assert [passage.place for passage in found["docstring", "opens"]] == ["hw/block.py:1"] and words["docstring"] == 8
     command = [sys.executable, "-m", "amaranth_tpu.scripts.english", tmp_path]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    refused = captured(command)
     assert refused.returncode == 1 and "opens" in refused.stdout and "rewrite these phrases" in refused.stderr
     place.write_text(_SOURCE.replace("What a module is", "A module"))
     assert subprocess.run(command, timeout=60).returncode == 0

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,21 +11,14 @@ import numpy as np
 import pytest
 
 import own_home
-from command import SHIPPED
+from command import SHIPPED, captured
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
 def run(*words, cwd, timeout=400, **environment):
-    done = subprocess.run(
-        [*map(str, words)],
-        cwd=cwd,
-        env=os.environ | own_home.for_installing() | environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    done = captured([*map(str, words)], cwd=cwd, env=os.environ | own_home.for_installing() | environment, timeout=timeout)
     assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout
 

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import asdict
 from xml.etree import ElementTree
 
@@ -19,7 +18,7 @@ from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
-from command import tpu
+from command import captured, tpu
 from core_networks import bfloat16s
 from core_runs import FULL
 from json_output import printed
@@ -205,7 +204,7 @@ def test_device_tree_compiles(ring_files, tmp_path):
         '#address-cells = <0>; };\n};\n/include/ "linux/tpu_pod.dtsi"\n'
     )
     words = ["dtc", "-I", "dts", "-O", "dts", "board.dts"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = captured(words, cwd=tmp_path)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert re.findall(r"tpu@(\w+) {\s+compatible = \"amaranth-tpu,tpu-1", done.stdout) == ["40000000", "40001000"]
 
@@ -244,7 +243,7 @@ def test_expected_results_are_those_of_the_network(files, network):
 
 def made(folder, *words, environment=None):
     environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | (environment or {})
-    done = subprocess.run(["make", *words], cwd=folder, capture_output=True, text=True, timeout=900, env=environment)
+    done = captured(["make", *words], cwd=folder, timeout=900, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -276,7 +275,7 @@ def check_lint(folder, top):
         ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", top, "-t", "null", path],
         [tool.program, "--lint-only", "-Wall", "--top-module", top, path],
     ):
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=os.environ | tool.environment)
+        done = captured(words, timeout=600, env=os.environ | tool.environment)
         assert done.returncode == 0 and not done.stderr, done.stderr
     script = f"read_verilog d.v\nhierarchy -check -top {top}\nproc\ncheck -assert\nwrite_file done <<EOT\nEOT\n"
     run_yosys(script, {"d.v": path.read_text()}, "done", timeout=600)

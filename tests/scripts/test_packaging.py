@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from amaranth_tpu.scripts import release
+from command import captured
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="pip builds packages with setuptools")
 
@@ -23,9 +24,7 @@ _BUILD = "import setuptools; setuptools.setup(script_args=['-q', 'egg_info', '-e
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = captured([sys.executable, "-W", "ignore", "-c", _BUILD.format(folder)], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -43,13 +42,10 @@ def test_runs_from_an_empty_folder(installed, tmp_path):
     """The installed package runs a shipped network in an empty folder, without the source tree."""
     command = (installed / "amaranth_tpu.egg-info" / "entry_points.txt").read_text().partition("tpu = ")[2].split(":")[0]
     code = f"import amaranth_tpu.hw.config as module; from {command} import main; print(module.__file__, flush=True); main()"
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-c", code, "run", "--model", "d", "--simulator", "golden", "--images", "2", "--json"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     module, figures = done.stdout.splitlines()
@@ -112,7 +108,7 @@ def test_sums_of_a_release(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(data)
     assert len({path.read_bytes() for path in tmp_path.glob("amaranth-tpu-9.8-*.v")}) == len(release.CORES) == 5
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
-    assert subprocess.run(check, cwd=tmp_path, capture_output=True, text=True).stdout.count(": OK") == 6
+    assert captured(check, cwd=tmp_path).stdout.count(": OK") == 6
     (tmp_path / "a.whl").write_bytes(b"Wheel")
     assert subprocess.run(check, cwd=tmp_path, capture_output=True).returncode == 1
 

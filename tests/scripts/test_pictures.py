@@ -4,7 +4,6 @@ one-line error."""
 import functools
 import json
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -14,7 +13,7 @@ from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.scripts import pictures
 from amaranth_tpu.scripts.show.look import COLOURS
 from amaranth_tpu.scripts.show.run_plots import draw_parts
-from command import SMALL, refused, tpu
+from command import SMALL, captured, refused, tpu
 from onnx_models import Builder, weights
 
 
@@ -46,7 +45,6 @@ def texts(path):
 
 @pytest.mark.slow
 def test_roofline(draw, run, tmp_path):
-    pytest.importorskip("matplotlib")
     file, figures = run
     assert draw("roofline", file, "-o", tmp_path / "r.svg").returncode == 0
     found = texts(tmp_path / "r.svg")
@@ -61,7 +59,6 @@ def test_roofline(draw, run, tmp_path):
 def test_labels_do_not_collide():
     """The labels of twelve layers, five at nearly the same point and one at each edge, stay inside the frame and do not
     overlap."""
-    pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -87,7 +84,6 @@ def test_labels_do_not_collide():
 
 @pytest.mark.slow
 def test_stalls(draw, run, tmp_path):
-    pytest.importorskip("matplotlib")
     file, figures = run
     assert draw("stalls", file, "-o", tmp_path / "s.svg").returncode == 0
     found = texts(tmp_path / "s.svg")
@@ -99,7 +95,6 @@ def test_stalls(draw, run, tmp_path):
 
 def test_parts(tmp_path):
     """Each run is a bar with its total, and the parts are in the legend."""
-    pytest.importorskip("matplotlib")
     draw_parts(tmp_path / "x.svg", {"prompt": {"norms": 2_000, "rest": 500}, "letter": {"norms": 30, "rest": 0}})
     found = texts(tmp_path / "x.svg")
     assert {"prompt", "letter", "norms", "rest", "2,500", "30"} <= {text.strip() for text in found}
@@ -108,7 +103,6 @@ def test_parts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, head", [("png", b"\x89PNG"), ("pdf", b"%PDF")])
 def test_formats(draw, run, tmp_path, kind, head):
-    pytest.importorskip("matplotlib")
     assert draw("stalls", run[0], "-o", tmp_path / f"s.{kind}").returncode == 0
     assert (tmp_path / f"s.{kind}").read_bytes().startswith(head)
 
@@ -116,7 +110,6 @@ def test_formats(draw, run, tmp_path, kind, head):
 @pytest.mark.slow
 def test_svg_has_dark_colours(draw, run, tmp_path):
     """An SVG plot has a dark-mode rule for each of its colours, and the same input gives the same bytes."""
-    pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg"):
         assert draw("stalls", run[0], "-o", tmp_path / name).returncode == 0
     text = (tmp_path / "a.svg").read_text()
@@ -166,7 +159,5 @@ def test_refusals(draw, run, tmp_path):
 @pytest.mark.slow
 def test_without_matplotlib(run, tmp_path):
     code = "import sys; sys.modules['matplotlib'] = None; from amaranth_tpu.scripts.pictures import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "stalls", str(run[0]), "-o", str(tmp_path / "s.svg")], capture_output=True, text=True
-    )
+    done = captured([sys.executable, "-c", code, "stalls", str(run[0]), "-o", str(tmp_path / "s.svg")])
     refused(done, "matplotlib", "pip install matplotlib")

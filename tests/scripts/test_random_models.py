@@ -19,8 +19,6 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
 from suites import slow
 
-pytest.importorskip("onnxruntime")
-
 
 @pytest.mark.parametrize("part", [*range(8), *slow(*range(8, 75))])
 def test_random_models_are_right(seed, part):

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import threading
 
 import pytest
 
@@ -11,7 +10,7 @@ from command import SMALL, refused, tpu, write_model
 
 pytestmark = pytest.mark.slow  # the fixture simulates a core for many seconds
 
-#: SQL for Perfetto's trace processor and for the tables below, in which a cycle takes 1,000 ns.
+#: SQL as for Perfetto's trace processor, for the tables below, in which a cycle takes 1,000 ns.
 TRACK = "slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)"
 
 
@@ -60,36 +59,9 @@ def tables(path):
     return lambda sql: data.execute(sql).fetchall()
 
 
-def perfetto(path):
-    """Loads a trace into Perfetto's trace processor. Returns a function from SQL to rows, or skips the test if the processor
-    cannot be loaded."""
-    processor = pytest.importorskip("perfetto.trace_processor")
-    found, problems = [], []
-
-    def load():
-        try:
-            found.append(processor.TraceProcessor(trace=str(path)))
-        except Exception as error:  # whatever kept the program from being loaded
-            problems.append(error)
-
-    loading = threading.Thread(target=load, daemon=True)
-    loading.start()
-    loading.join(120)
-    if not found:
-        pytest.skip(f"no trace processor: {problems or 'not loaded within 120 s'}")
-    [loaded] = found
-
-    def query(sql):
-        rows = loaded.query(sql)
-        return [tuple(getattr(row, name) for name in rows.column_names) for row in rows]
-
-    return query
-
-
-@pytest.mark.parametrize("reader", [tables, perfetto])
-def test_counters_by_sql(traced, reader):
+def test_counters_by_sql(traced):
     figures, path = traced
-    query = reader(path)
+    query = tables(path)
 
     def cycles(where):
         [(total,)] = query(f"SELECT sum(dur) AS total FROM {TRACK} WHERE {where}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command import captured
 from suites import slow
 from training_runs import write_dense_model, write_samples
 
@@ -65,9 +66,7 @@ def place(tmp_path, no_network, rng):
     environment |= {"LD_PRELOAD": str(no_network), "NO_NETWORK_LOG": str(tmp_path / "network.log")}
 
     def run(*words):
-        return subprocess.run(
-            [sys.executable, *words], cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=900
-        )
+        return captured([sys.executable, *words], cwd=tmp_path / "work", env=environment, timeout=900)
 
     return run
 

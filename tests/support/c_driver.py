@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.sim.bundle.bundle import make_bundle
 from amaranth_tpu.sim.compiler.compile import compile_network
+from command import captured
 from stand_in_registers import Registers
 
 SOURCES = Path(__file__).parents[2] / "hw" / "driver"
@@ -32,7 +32,7 @@ const tpu_model *the_model(void) { return &model; }
 
 
 def compile_c(compiler, *arguments):
-    done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    done = captured([compiler, *map(str, arguments)])
     assert done.returncode == 0, done.stderr
 
 

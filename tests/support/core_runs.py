@@ -37,17 +37,8 @@ SIZES = [
     dict(n=8, softmax=True, softmax_lanes=4, normalize=True, cell_stages=8),
     dict(n=2, softmax=True, pooling=True, bus_width=32),
     dict(n=2, softmax=True, pooling=True, attention=True, training=True, bias_depth=16, weight_fifo_depth=2),
-    dict(
-        softmax=True,
-        softmax_lanes=4,
-        pooling=True,
-        attention=True,
-        training=True,
-        bias_depth=8,
-        cell_stages=8,
-        bus_width=32,
-        in_flight=4,
-    ),
+    dict(softmax=True, softmax_lanes=4, pooling=True, attention=True, training=True)
+    | dict(bias_depth=8, cell_stages=8, bus_width=32, in_flight=4),
 ]
 #: The core of the fast suite: the smallest array, with bus and queues different from `SMALL` and `FULL`.
 MIXED = dict(n=2, bus_width=32, weight_fifo_depth=4, cell_stages=2, address_width=40, pooling=True, table_lanes=2)

@@ -5,8 +5,6 @@ from onnx import helper
 
 from onnx_mutations import bases
 
-__all__ = ["HOSTILE", "originals", "damaged"]
-
 #: Names that would control a terminal, hide text, or fill the screen.
 HOSTILE = (
     "\x1b[31mred\x1b]0;title\x07",

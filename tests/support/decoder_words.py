@@ -20,8 +20,6 @@ from amaranth_tpu.hw.spec.operations import activate_layout, instruction_layout,
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.ports import pack, unpack
 
-__all__ = ["touched", "words"]
-
 BASES = [0x1000, 0x2_0000, 0x40_0000, 0x1000_0000]
 #: Units by the upper digit of their opcodes. Transfers have one digit, and the units of their lower digits.
 UNITS = {0: Unit.CONTROL, 2: Unit.MATMUL, 3: Unit.ACTIVATE, 4: Unit.RING}

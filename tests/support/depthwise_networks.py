@@ -13,8 +13,6 @@ from amaranth_tpu.sim.ir.stage import Tensor, span
 from graphs import random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 
-__all__ = ["NETWORKS", "network", "turn_all"]
-
 #: Array size n; then the arguments of :func:`network`.
 NETWORKS = {
     "a row in a vector": (4, 5, 4, 8, [(1, 1), (1, 1)]),

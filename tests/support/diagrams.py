@@ -6,8 +6,6 @@ from amaranth.lib.wiring import In
 
 from amaranth_tpu.sim.rtl.ports import simulate
 
-__all__ = ["Diagram", "diagram_of"]
-
 
 class Diagram:
     """A timing diagram. The first line has the numbers of the cycles. Each other line has a signal and its value in each cycle.

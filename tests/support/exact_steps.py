@@ -9,8 +9,6 @@ import numpy as np
 from amaranth_tpu.sim.autodiff import norms, stages
 from amaranth_tpu.sim.functions.functions import RELU
 
-__all__ = ["exact_constants", "run_exact", "run_stages"]
-
 
 @contextmanager
 def exact_constants():

@@ -18,8 +18,6 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
-__all__ = ["FORMS", "draw", "check", "formula_of", "show", "value"]
-
 _VALUES = {
     "Neg": np.negative,
     "Abs": np.abs,
@@ -110,31 +108,8 @@ def _number(rng):
 def _tree(rng, depth):
     if depth == 0 or rng.random() < 0.15:
         return "x" if rng.random() < 0.75 else _number(rng)
-    operator = str(
-        rng.choice(
-            [
-                "Add",
-                "Sub",
-                "Mul",
-                "Max",
-                "Min",
-                "Where",
-                "Relu",
-                "Abs",
-                "Neg",
-                "Clip",
-                "LeakyRelu",
-                "Elu",
-                "Sigmoid",
-                "Tanh",
-                "Exp",
-                "Softplus",
-                "Div",
-                "Pow",
-                "HardSigmoid",
-            ]
-        )
-    )
+    arithmetic = "Add Sub Mul Max Min Where Relu Abs Neg Clip LeakyRelu Elu Sigmoid Tanh Exp Softplus Div Pow HardSigmoid"
+    operator = str(rng.choice(arithmetic.split()))
     one = _tree(rng, depth - 1)
     if operator in ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Softplus"):
         return operator, one

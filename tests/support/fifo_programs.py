@@ -5,8 +5,6 @@ from amaranth_tpu.sim.verification.programs import initialisation
 from core_programs import Case
 from core_runs import op
 
-__all__ = ["Edge", "limits"]
-
 
 class Edge:
     """A generator of random programs, about half of which deadlock. Each section starts with LOAD_WEIGHTS for which the FIFO has
@@ -46,19 +44,11 @@ class Edge:
     def matmul(self, tiles0, tiles1=1, *, apart, keep=0):
         """Appends a MATMUL of `tiles0` x `tiles1` tiles. If `apart` is True, no other instruction writes the buffer and
         accumulator rows of the MATMUL."""
-        self.add(
-            Opcode.MATMUL,
-            start=self.below(2),
-            keep=keep,
-            rows0=1,
-            rows1=1,
-            tiles0=tiles0,
-            tiles0_acc_stride=1,
-            tiles1=tiles1,
-            buffer=self.below(8) if apart else 8 + self.below(self.config.unified_buffer_depth - 8),
-            acc=0 if apart else 4 + self.below(self.config.accumulator_depth - 3 - tiles0),
-            bias=0 if apart else self.below(self.config.bias_depth - tiles0 + 1),
-        )
+        loops = dict(rows0=1, rows1=1, tiles0=tiles0, tiles0_acc_stride=1, tiles1=tiles1)
+        buffer = self.below(8) if apart else 8 + self.below(self.config.unified_buffer_depth - 8)
+        acc = 0 if apart else 4 + self.below(self.config.accumulator_depth - 3 - tiles0)
+        bias = 0 if apart else self.below(self.config.bias_depth - tiles0 + 1)
+        self.add(Opcode.MATMUL, start=self.below(2), keep=keep, **loops, buffer=buffer, acc=acc, bias=bias)
         self.lead -= 0 if keep else tiles0 * tiles1
 
     def take(self, tiles):

@@ -10,8 +10,6 @@ from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.steps import run_step
 from step_networks import Builder
 
-__all__ = ["dense_network", "differing", "inputs_of", "kept_of", "numbers_of", "run_on_model", "wanted"]
-
 
 def dense_network(rng, sizes, function=RELU):
     network = Builder(rng)

@@ -17,8 +17,6 @@ from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from second_network import run_stages
 from stage_graphs import GivenStage, GivenTerm, linked
 
-__all__ = ["SHARED", "random_graph", "random_values", "execute", "check"]
-
 #: The core on which the shipped networks run; tests share its build.
 SHARED = Config(n=8, table_lanes=2, softmax=False)
 

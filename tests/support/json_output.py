@@ -9,8 +9,6 @@ import jschon
 
 from amaranth_tpu.scripts import cli
 
-__all__ = ["SCHEMA", "printed"]
-
 SCHEMA = json.loads((Path(cli.__file__).parent / "output.schema.json").read_text())
 _KINDS = {}
 

@@ -4,8 +4,6 @@ SwiGLU."""
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["WIDTH", "random_block", "smollm_block", "language_block"]
-
 WIDTH, _HEADS, _GROUPS, _EACH, _HIDDEN = 576, 9, 3, 64, 1536
 _SHAPES = {
     "attn_q": (WIDTH, WIDTH),

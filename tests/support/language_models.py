@@ -5,8 +5,6 @@ from onnx import TensorProto
 
 from onnx_models import Builder, weights
 
-__all__ = ["attention", "language_model", "norm"]
-
 
 def norm(b, x, width):
     return b.node("LayerNormalization", [x, np.ones(width, np.float32), np.zeros(width, np.float32)], axis=-1)

@@ -8,8 +8,6 @@ from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.golden.isa_model import Machine, MachineFault
 from amaranth_tpu.sim.rtl.number_classes import numbers
 
-__all__ = ["HALT", "program", "machine_of", "random_bfloat16", "random_binary32", "cell_by_cell", "fault_in"]
-
 HALT = (Opcode.HALT, {})
 
 

@@ -3,8 +3,6 @@
 from amaranth_tpu.hw.spec.operations import matmul_layout
 from amaranth_tpu.sim.rtl.ports import pack
 
-__all__ = ["offer", "random_matmul", "passes", "rows", "bias_rows"]
-
 
 def offer(config, operation):
     """Returns the bits of a MATMUL with the given fields, and with the fields that the decoder adds."""

@@ -5,8 +5,6 @@ import numpy as np
 from language_models import attention, norm
 from onnx_models import Builder, weights
 
-__all__ = ["MODELS", "tokens", "vision_transformer"]
-
 
 def _conv(b, rng, x, inputs, outputs, kernel=3, **attributes):
     attributes = {"pads": [kernel // 2] * 4, **attributes} if "strides" not in attributes else attributes

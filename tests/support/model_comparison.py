@@ -38,16 +38,6 @@ from core_runs import FULL, SIZES, SMALL, TINY, image_of, op
 from fifo_programs import Edge, limits
 from random_words import at_edge, edges, random_word
 
-__all__ = [
-    "CONFIGS",
-    "compare_many",
-    "compare_fifo",
-    "compare_instructions",
-    "compare_all_lanes",
-    "compare_rings",
-    "compare_words",
-]
-
 #: The cores that the tests of the RTL draw, and each with a ring.
 CONFIGS = [FULL, SMALL, *(Config(**TINY | sizes) for sizes in SIZES)]
 RINGS = [FULL, *(Config(**TINY | sizes | {"ring": True, "ring_depth": 4}) for sizes in SIZES)]

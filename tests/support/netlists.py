@@ -1,7 +1,5 @@
 """Texts of netlists, for tests of their parsers."""
 
-__all__ = ["VERILOG"]
-
 #: A board around a core, as Yosys writes it.
 VERILOG = """
 module tpu_array_row (input wire clk);

@@ -10,8 +10,6 @@ from amaranth_tpu.sim.compiler import compile_graph
 from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.order import search
 
-__all__ = ["draw_orders"]
-
 
 def draw_orders(monkeypatch, name):
     """Replaces the compiler's search. The draws depend on the seed, the test's `name` and the size of the graph, so that a graph

@@ -12,8 +12,6 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.ir.errors import ModelError
 from second_network import run_stage
 
-__all__ = ["Builder", "integers", "weights", "reference", "refused", "close", "values_of", "check_graph"]
-
 
 def integers(rng, *shape, limit=4):
     return rng.integers(-limit, limit + 1, shape).astype(np.float32)

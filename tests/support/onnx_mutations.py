@@ -6,61 +6,11 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from onnx_models import Builder, weights
 
-__all__ = ["bases", "mutate", "MUTATIONS"]
-
-_OPERATORS = (
-    "Relu",
-    "Gemm",
-    "Gelu",
-    "HardSwish",
-    "Mish",
-    "Softmax",
-    "Flatten",
-    "MaxPool",
-    "Conv",
-    "Add",
-    "Clip",
-    "ReduceMax",
-    "Squeeze",
-    "Concat",
-    "Pad",
-    "Upsample",
-    "LRN",
-)
-_ATTRIBUTES = (
-    "axis",
-    "alpha",
-    "transB",
-    "strides",
-    "stride",
-    "negative_slope",
-    "keepdims",
-    "spatial",
-    "mode",
-    "to",
-    "group",
-    "kernel_shape",
-    "axes",
-    "pads",
-    "perm",
-    "auto_pad",
-    "training_mode",
-    "bogus",
-)
-_WORDS = (
-    "SAME",
-    "same_upper",
-    "NOTSET",
-    "VALID",
-    "SAME_LOWER",
-    "edge",
-    "wrap",
-    "reflect",
-    "constant",
-    "none",
-    "tanh",
-    "bk,kn->nb",
-)
+_OPERATORS = "Relu Gemm Gelu HardSwish Mish Softmax Flatten MaxPool Conv Add Clip ReduceMax Squeeze Concat Pad LRN".split()
+_OPERATORS.append("Upsample")
+_ATTRIBUTES = "axis alpha transB strides stride negative_slope keepdims spatial mode to group kernel_shape axes pads perm".split()
+_ATTRIBUTES += ["auto_pad", "training_mode", "bogus"]
+_WORDS = "SAME same_upper NOTSET VALID SAME_LOWER edge wrap reflect constant none tanh bk,kn->nb".split()
 
 
 def bases(rng):
@@ -78,16 +28,8 @@ def bases(rng):
 
     def image():
         b = Builder(["n", 2, 8, 8], opset=18)
-        b(
-            "Conv",
-            weights(rng, 4, 2, 3, 3),
-            weights(rng, 4),
-            pads=[1] * 4,
-            strides=[1, 1],
-            dilations=[1, 1],
-            group=1,
-            kernel_shape=[3, 3],
-        )
+        settings = dict(pads=[1] * 4, strides=[1, 1], dilations=[1, 1], group=1, kernel_shape=[3, 3])
+        b("Conv", weights(rng, 4, 2, 3, 3), weights(rng, 4), **settings)
         b("BatchNormalization", *[np.abs(weights(rng, 4)) + np.float32(0.5) for _ in range(4)], epsilon=1e-5, momentum=0.9)
         same = b("Relu")
         b("Conv", weights(rng, 4, 2, 3, 3), group=2, auto_pad="SAME_UPPER")
@@ -300,22 +242,7 @@ def _interface(model, rng):
     return "interface"
 
 
-MUTATIONS = (
-    _attribute,
-    _attribute,
-    _value,
-    _value,
-    _value,
-    _operator,
-    _inputs,
-    _inputs,
-    _output,
-    _versions,
-    _tensor,
-    _tensor,
-    _tensor,
-    _interface,
-)
+MUTATIONS = (_attribute,) * 2 + (_value, _tensor) * 3 + (_inputs,) * 2 + (_operator, _output, _versions, _interface)
 
 
 def mutate(model, rng):

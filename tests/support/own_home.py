@@ -14,8 +14,6 @@ import platformdirs
 
 from amaranth_tpu.hw.tools.process import build_directory
 
-__all__ = ["enter", "for_installing", "leave", "next_home"]
-
 #: The folder of all homes. Child processes use it too, so that the first process removes everything.
 _FOLDER = "TPU_TEST_HOMES"
 #: Settings for tests that install packages, as JSON: child processes no longer see the caller's home and variables.

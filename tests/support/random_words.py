@@ -16,8 +16,6 @@ from amaranth_tpu.hw.spec.isa import (
 )
 from decoder_words import touched
 
-__all__ = ["random_word", "edges", "at_edge"]
-
 
 def random_word(rng, config, sizes, cores):
     """Returns a random 256-bit instruction that is valid in about half of the cases, with addresses near the bounds of `sizes`

@@ -11,8 +11,6 @@ import numpy as np
 from amaranth_tpu.sim.golden.windows import Convolution
 from amaranth_tpu.sim.ir.graph import Graph
 
-__all__ = ["GradientTerm", "SumsGradient", "ReverseGraph", "reverse_graph"]
-
 
 @dataclass(frozen=True)
 class GradientTerm:

@@ -10,8 +10,6 @@ from amaranth_tpu.hw.spec.operations import ring_layout
 from amaranth_tpu.sim.golden.arithmetic import add
 from amaranth_tpu.sim.rtl.ports import pack
 
-__all__ = ["RingLoop", "looped"]
-
 #: Signals that may follow `running` by some cycles, all outside a run.
 _TRAILING = 2
 

@@ -11,8 +11,6 @@ from amaranth_tpu.hw.ring.ring_unit import RingUnit
 from amaranth_tpu.hw.spec.operations import ring_layout
 from amaranth_tpu.sim.rtl.ports import pack
 
-__all__ = ["RingUnits", "run_bucket"]
-
 
 class RingUnits(wiring.Component):
     """Several ring units in one design; members unit_0, unit_1, ... contain the ports of each unit."""

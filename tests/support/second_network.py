@@ -7,8 +7,6 @@ from amaranth_tpu.sim.golden.function_tables import apply
 from amaranth_tpu.sim.golden.softmax import softmax
 from amaranth_tpu.sim.golden.windows import Convolution, add_term, pool_max
 
-__all__ = ["convolution", "first_sums", "run_stage", "run_stages"]
-
 
 def _add_product(sums, values, weights, rows):
     """Adds the product of each sample by a matrix of its own: `weights[sample, 0]`, or its transpose if `rows` is False."""

@@ -5,8 +5,6 @@ import os
 import random
 from pathlib import Path
 
-__all__ = ["FIRST", "FAILED", "seed", "go_to", "drawn", "rounds", "recorded"]
-
 #: The list of seeds that failed once: in each line, a test and a seed.
 FAILED = Path(__file__).parents[1] / "failed_seeds.txt"
 

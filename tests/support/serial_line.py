@@ -2,8 +2,6 @@
 
 from collections import deque
 
-__all__ = ["Line"]
-
 
 class Line:
     """Transport for :class:`sim.host.serial_link.SerialLink` over the members `rx` and `tx` of a component.

@@ -10,8 +10,6 @@ from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, reference
 
-__all__ = ["ShapeGraph", "compare", "golden"]
-
 
 def golden(network, x):
     results = run_network(network, x.reshape(-1, network.input_size))

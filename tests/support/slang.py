@@ -1,9 +1,8 @@
 """The Verilog front end slang, in a process of its own: it reports objects that it leaves behind when its process ends."""
 
-import subprocess
 import sys
 
-__all__ = ["check_with_slang"]
+from command import captured
 
 _CODE = """
 import sys
@@ -20,5 +19,5 @@ assert (slang.diagEngine.numErrors, slang.diagEngine.numWarnings) == (0, 0)
 
 def check_with_slang(path, top):
     """Fails if slang does not find the module `top` in a file, or reports an error or a warning."""
-    done = subprocess.run([sys.executable, "-c", _CODE, path, top], capture_output=True, text=True, timeout=600)
+    done = captured([sys.executable, "-c", _CODE, path, top], timeout=600)
     assert done.returncode == 0 and top in done.stdout, done.stderr + done.stdout

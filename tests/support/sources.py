@@ -2,8 +2,6 @@
 
 import ast
 
-__all__ = ["statements"]
-
 
 def statements(node):
     """Yields the statements inside a syntax node at any depth. It leaves out expressions, three quarters of all nodes."""

@@ -8,8 +8,6 @@ from amaranth_tpu.sim.functions.functions import NONE, Function
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.stage import Pool, Stage, Tensor, Term
 
-__all__ = ["GivenStage", "GivenTerm", "linked"]
-
 
 @dataclass
 class GivenTerm:

@@ -5,8 +5,6 @@ from string import Template
 
 from amaranth_tpu.hw.spec.registers import IDENTIFIER, REGISTER, VERSION
 
-__all__ = ["stand_in"]
-
 _TEXT = Template("""
 module tpu (
     input  wire aclk, input wire aresetn, output wire irq,
@@ -112,25 +110,9 @@ endmodule
 def stand_in(config, body=""):
     """Returns the Verilog of this core; `body` is inserted into its module."""
 
-    def word(name):
-        return REGISTER[name].offset // 4
-
-    return _TEXT.substitute(
-        address=config.address_width,
-        bus=config.bus_width,
-        body=body,
-        identifier=f"32'h{IDENTIFIER:08x}",
-        version_value=f"32'h{VERSION:08x}",
-        cycles=word("cycles"),
-        busy=word("busy"),
-        stall=word("stall_load"),
-        id=word("id"),
-        version=word("version"),
-        status=word("status"),
-        cause=word("fault_cause"),
-        interrupt=word("interrupt"),
-        control=word("control"),
-        input_size=word("input_size"),
-        input_base=word("input_base_low"),
-        output_base=word("output_base_low"),
-    )
+    names = "cycles busy id version status control input_size interrupt".split()
+    names = dict.fromkeys(names) | {"stall": "stall_load", "cause": "fault_cause"}
+    names |= {"input_base": "input_base_low", "output_base": "output_base_low"}
+    words = {name: REGISTER[register or name].offset // 4 for name, register in names.items()}
+    values = {"identifier": f"32'h{IDENTIFIER:08x}", "version_value": f"32'h{VERSION:08x}"}
+    return _TEXT.substitute(words | values, address=config.address_width, bus=config.bus_width, body=body)

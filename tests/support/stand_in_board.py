@@ -48,15 +48,9 @@ class StandInBoard:
         self.config, self.memory, self.damage = config, bytearray(memory), damage
         self.identity = struct.pack("<5I", identifier, version, words, memory, 80_000_000)
         self.values = {register.offset: register.reset for register in REGISTERS}
-        self.set(
-            id=IDENTIFIER,
-            version=VERSION,
-            unified_buffer_depth=config.unified_buffer_depth,
-            bias_depth=config.bias_depth,
-            accumulator_depth=config.accumulator_depth,
-            weight_fifo_depth=config.weight_fifo_depth,
-            config=config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24,
-        )
+        sizes = config.n | config.lead << 8 | config.latency << 12 | config.bus_bytes << 16 | config.in_flight << 24
+        depths = "unified_buffer_depth", "bias_depth", "accumulator_depth", "weight_fifo_depth"
+        self.set(id=IDENTIFIER, version=VERSION, config=sizes, **{name: getattr(config, name) for name in depths})
         self.set(**dict(registers))
         self.answers = self.runs = 0
 

@@ -7,8 +7,6 @@ from reverse_graph import reverse_graph
 from training_definition import defined_step
 from training_steps import batch_of, started_state
 
-__all__ = ["steps_differ"]
-
 
 def _same(one, two):
     one, two = (np.ascontiguousarray(values) for values in (one, two))

@@ -8,8 +8,6 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.stage import Norm, Stage, Term
 
-__all__ = ["Builder", "first_slots", "transformer"]
-
 
 class Builder(Graph):
     """A network with random parameters."""

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = ["loss", "gradient_errors"]
-
 
 def _copied(source, term, size, channels):
     """Returns a copy of values (batch, values) by strides, value by value."""

@@ -4,8 +4,6 @@ import itertools
 
 import pytest
 
-__all__ = ["slow", "all_but"]
-
 
 def slow(*cases):
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in cases]

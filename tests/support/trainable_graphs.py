@@ -8,8 +8,6 @@ from amaranth_tpu.sim.ir.stage import Pool, Tensor, span
 from graphs import random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 
-__all__ = ["random_trainable_graph", "KINDS", "TABLES"]
-
 #: Table functions: with tails, kinks, a jump, and not monotone.
 TABLES = [*map(Function, ("tanh", "sigmoid", "leaky_relu", "gelu", "hard_swish", "softplus")), Function("clip", (-1, 2))]
 

@@ -22,8 +22,6 @@ from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from reverse_graph import reverse_graph
 from second_network import convolution, first_sums
 
-__all__ = ["DefinedStep", "defined_step", "summed", "update", "last_gradient"]
-
 
 @dataclass(frozen=True, eq=False)
 class DefinedStep:

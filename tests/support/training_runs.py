@@ -16,18 +16,6 @@ from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from amaranth_tpu.sim.trainer.schedules import parse_schedule
 from graphs import random_values
 
-__all__ = [
-    "CLASSES",
-    "FIXED",
-    "INPUTS",
-    "clusters",
-    "dense_network",
-    "new_training",
-    "parameters",
-    "write_dense_model",
-    "write_samples",
-]
-
 INPUTS, HIDDEN, CLASSES = 10, 8, 4
 #: Seed of samples and weights where a test expects a lower loss or an accuracy. No bound holds for every data set.
 FIXED = 6

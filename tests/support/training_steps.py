@@ -15,8 +15,6 @@ from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from stage_graphs import GivenStage, GivenTerm, linked
 
-__all__ = ["chain", "convolutions", "with_function", "started_state", "batch_of", "differences", "run_steps", "selections"]
-
 
 def chain(rng, sizes, biased=True, end="none"):
     layers = []

@@ -2,8 +2,6 @@
 """Tests of the multiplier against the golden model, covering all pairs of special values, both ends of the range, random pairs,
 and once all 2^32 pairs."""
 
-import subprocess
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from amaranth_tpu.hw.arithmetic.multiplier import LEADS, Multiplier
 from amaranth_tpu.sim.golden import arithmetic as golden
 from amaranth_tpu.sim.rtl.number_classes import one_of_each
 from amaranth_tpu.sim.rtl.streams import SideBySide, StreamedBlock, compile_block, simulate_columns
+from command import captured
 from seeds import seed
 
 
@@ -130,5 +129,5 @@ int main() {
 @pytest.mark.slow
 def test_exhaustive():
     """The multiplier gives the same products as the CPU's floating-point unit for all 2^32 pairs."""
-    result = subprocess.run([compile_block(Multiplier(lead=0), _EXHAUSTIVE)], capture_output=True, text=True)
+    result = captured([compile_block(Multiplier(lead=0), _EXHAUSTIVE)])
     assert result.returncode == 0 and result.stdout == f"{1 << 32} checked, 0 wrong\n", result.stdout

@@ -17,17 +17,9 @@ from suites import slow
 )
 def test_random(size, width, asks, takes, always_ready):
     memory = BoardMemory(size=size, address_width=32, data_width=width, always_ready=always_ready)
-    simulate(
-        memory,
-        traffic,
-        seed=seed(),
-        size=size,
-        beat=width // 8,
-        asks=asks,
-        takes=takes,
-        always_ready=always_ready,
-        least={"read": 200, "write": 100, "lite_read": 20, "lite_write": 20},
-    )
+    least = {"read": 200, "write": 100, "lite_read": 20, "lite_write": 20}
+    paces = {"asks": asks, "takes": takes, "always_ready": always_ready}
+    simulate(memory, traffic, seed=seed(), size=size, beat=width // 8, least=least, **paces)
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17])

@@ -4,7 +4,6 @@
 import importlib
 import pkgutil
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from amaranth_tpu.hw.config import ConfigError
 from amaranth_tpu.hw.fpga.place_and_route import place_and_route
 from amaranth_tpu.hw.fpga.synthesis import synthesize
 from amaranth_tpu.hw.fpga.targets import PARTS, Target
+from command import captured
 
 #: A stand-in for the system, whose outputs show how each resource is connected.
 SYSTEM = """
@@ -183,9 +183,9 @@ endmodule
     (tmp_path / "top.v").write_text(made.to_verilog(None))
     pll = Path(sim.__file__).parent / "rtl" / "ehxplll.v"
     command = ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", "bench", "-o", "bench.vvp", "bench.v", "top.v", str(pll)]
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    built = captured(command, cwd=tmp_path)
     assert built.returncode == 0 and not built.stderr, built.stderr
-    done = subprocess.run(["vvp", "-n", "bench.vvp"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = captured(["vvp", "-n", "bench.vvp"], cwd=tmp_path)
     assert done.stdout == "done\n"
 
 

@@ -4,7 +4,6 @@
 import functools
 import os
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from amaranth_tpu.hw.boards.board_pins import request_pins
 from amaranth_tpu.hw.boards.ecp5_pll import pll_instance, pll_settings
 from amaranth_tpu.hw.config import PLAIN, PRESETS, Config, ConfigError
 from amaranth_tpu.sim.rtl.simulators import find_verilator
+from command import captured
 from suites import slow
 
 SMALL = Config(n=2, unified_buffer_depth=16, accumulator_depth=16, **PLAIN)
@@ -109,5 +109,5 @@ def test_verilog_has_no_warnings(simulator, tmp_path):
     else:
         tool = find_verilator()
         command, environment = [tool.program, "--lint-only", "--top-module", "top", *files], os.environ | tool.environment
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
+    done = captured(command, cwd=tmp_path, timeout=300, env=environment)
     assert done.returncode == 0 and not done.stderr, done.stderr

@@ -40,21 +40,8 @@ def test_receive(clock, baud, off):
 
 
 def test_damage():
-    levels = [
-        1,
-        *frame(0x12),
-        *frame(0x34, stop=0),
-        0,
-        0,
-        0,
-        1,
-        *frame(0x56),
-        *frame(0x78, stop=0),
-        *[0] * 40,
-        1,
-        *frame(0x9A),
-        1,
-    ]
+    levels = [1, *frame(0x12), *frame(0x34, stop=0), 0, 0, 0, 1]
+    levels += [*frame(0x56), *frame(0x78, stop=0), *[0] * 40, 1, *frame(0x9A), 1]
     receiver = UartReceiver(step=bit_step(8, 1))
     got, idle = simulate(receiver, receive, seed=seed(), levels=levels, period=8)
     assert got == [0x12, None, 0x56, None, 0x9A] and idle

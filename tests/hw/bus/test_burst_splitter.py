@@ -54,15 +54,8 @@ async def traffic(ports, rng, *, size, longest, offers, takes, transfers):
 @pytest.mark.parametrize("size, longest", [(8, MAX_BURST), *slow((4, MAX_BURST), (32, 4), (128, MAX_BURST))])
 @pytest.mark.parametrize("offers, takes", [(1, 1), (0.3, 0.5)])
 def test_random(size, longest, offers, takes):
-    pace = simulate(
-        BurstSplitter(address_width=32, bus_bytes=size, beats_width=12, longest=longest),
-        traffic,
-        seed=seed(),
-        size=size,
-        longest=longest,
-        offers=offers,
-        takes=takes,
-        transfers=150,
-    )
+    splitter = BurstSplitter(address_width=32, bus_bytes=size, beats_width=12, longest=longest)
+    sizes = {"size": size, "longest": longest, "transfers": 150}
+    pace = simulate(splitter, traffic, seed=seed(), offers=offers, takes=takes, **sizes)
     if offers == takes == 1:
         assert pace[-1] - pace[0] == len(pace) - 1, "a cycle without a burst within a transfer"

@@ -24,28 +24,25 @@ COMMANDS = {"control": {0: "run__start", 1: "run__reset"}, "interrupt": {1: "run
 
 def described(config):
     """Returns the values of the registers that describe `config`, written from the register map of the datasheet."""
+    first = {"n": 0, "lead": 8, "latency": 12, "bus_bytes": 16, "in_flight": 24}
+    bits = {
+        "pooling": 0,
+        "softmax": 1,
+        "training": 2,
+        "ring": 3,
+        "transpose": 4,
+        "attention": 5,
+        "weight_formats": 6,
+        "normalize": 7,
+    }
+    sizes, features = (
+        sum(int(getattr(config, name)) << bit for name, bit in fields.items())
+        for fields in (first, bits | {"table_lanes": 8, "softmax_lanes": 24})
+    )
+    depths = "unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "ring_depth"
     return {
-        "id": 0x41545055,
-        "version": 0x00010001,
-        "config": config.weight_rows >> 1 << 31
-        | config.n
-        | config.lead << 8
-        | config.latency << 12
-        | config.bus_bytes << 16
-        | config.in_flight << 24
-        | config.weight_rows >> 1 << 31,
-        **{name: getattr(config, name) for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth")},
-        **{name: getattr(config, name) for name in ("weight_fifo_depth", "ring_depth")},
-        "features": config.pooling
-        | config.softmax << 1
-        | config.training << 2
-        | config.attention << 5
-        | config.ring << 3
-        | config.transpose << 4
-        | config.weight_formats << 6
-        | config.normalize << 7
-        | config.table_lanes << 8
-        | config.softmax_lanes << 24,
+        **{"id": 0x41545055, "version": 0x00010001, "config": config.weight_rows >> 1 << 31 | sizes, "features": features},
+        **{name: getattr(config, name) for name in depths},
     }
 
 
@@ -161,32 +158,10 @@ def test_random_accesses_agree_with_a_dict(eager, ring):
 
 def test_fields_are_packed_into_a_word():
     assert REGISTER["config"].pack(n=16, lead=2, latency=1, bus_bytes=32, in_flight=8, weight_rows=2) == 0x88201210
-    assert (
-        REGISTER["features"].pack(
-            pooling=True,
-            softmax=False,
-            training=False,
-            ring=False,
-            transpose=False,
-            weight_formats=False,
-            attention=False,
-            normalize=False,
-            table_lanes=4,
-            update_lanes=0,
-            softmax_lanes=1,
-        )
-        == 0x1000401
-    )
-    assert (
-        REGISTER["features"].pack(
-            **dict.fromkeys(
-                ("pooling", "softmax", "training", "ring", "transpose", "attention", "weight_formats", "normalize"), True
-            ),
-            table_lanes=4,
-            update_lanes=2,
-            softmax_lanes=128,
-        )
-        == 0x800204FF
-    )
+    names = "pooling", "softmax", "training", "ring", "transpose", "attention", "weight_formats", "normalize"
+    few = dict.fromkeys(names, False) | {"pooling": True}
+    assert REGISTER["features"].pack(**few, table_lanes=4, update_lanes=0, softmax_lanes=1) == 0x1000401
+    every = dict.fromkeys(names, True)
+    assert REGISTER["features"].pack(**every, table_lanes=4, update_lanes=2, softmax_lanes=128) == 0x800204FF
     with pytest.raises(ValueError, match="interrupt has the fields enable, pending, not enable"):
         REGISTER["interrupt"].pack(enable=1)

@@ -225,14 +225,6 @@ def test_random_words(rng, config):
     check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
-def test_random_words_in_volume(rng, config):
-    for _ in range(20):
-        words = [word for word in (random_word(rng) for _ in range(150)) if is_short(word)]
-        check_refused(rng, config, words, memory={"latency": 5, "pause_percent": 20})
-
-
 @pytest.mark.parametrize("bus_width", [None, *slow(32)])
 def test_fetch_does_not_leave_region_model(rng, bus_width):
     """Fetches fault exactly where the model faults. The test covers sizes of MODEL at and next to the end of an instruction, and

@@ -80,11 +80,6 @@ def test_everything_is_known_after_resets(rng):
     check_resets(rng, FULL, without_initial_values(FULL), 1, 24, {"latency": 2})
 
 
-@pytest.mark.slow
-def test_everything_is_known_after_many_resets(rng):
-    check_resets(rng, FULL, without_initial_values(FULL), 8, 60, {"latency": 20, "pause_percent": 20})
-
-
 # promise: no-initial-values
 @pytest.mark.slow
 def test_networks_from_unknown_state(rng):

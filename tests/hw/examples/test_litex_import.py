@@ -1,7 +1,8 @@
 """Tests that a user's design imports `add_tpu` without side effects."""
 
-import subprocess
 import sys
+
+from command import captured
 
 #: Imports the example with empty packages for LiteX and Migen, then the user's own module.
 SCRIPT = """
@@ -27,5 +28,5 @@ import mymod
 def test_import_has_no_side_effects(tmp_path):
     (tmp_path / "mymod.py").write_text("")
     (tmp_path / "user.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, tmp_path / "user.py"], capture_output=True, text=True, timeout=60)
+    done = captured([sys.executable, tmp_path / "user.py"])
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ the whole system."""
 import ctypes
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.models.shipped import SHIPPED
+from command import captured
 
 HERE = Path(simulation.__file__).resolve().parent
 FLAGS = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffreestanding"]
@@ -54,7 +54,7 @@ def on_this_cpu(graph, samples, folder):
     sources = [HERE / "firmware" / name for name in ("cpu_network.c", "data.S")]
     include = [f"-I{place}" for place in (folder, HERE / "firmware", HERE.parents[1] / "driver")]
     command = ["gcc", *FLAGS, *include, f"-Wa,-I,{folder}", "-shared", "-fPIC", *sources, "-o", folder / "cpu.so"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = captured(command)
     assert done.returncode == 0, done.stderr
     library, size = ctypes.CDLL(str(folder / "cpu.so")), graph.output_size
     small = np.ascontiguousarray(network.quantise(samples))
@@ -183,9 +183,7 @@ def needs_riscv():
 
 def run(*words):
     needs_riscv()
-    done = subprocess.run(
-        [sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], capture_output=True, text=True, timeout=3000
-    )
+    done = captured([sys.executable, "-m", "amaranth_tpu.hw.examples.riscv", *words, "--json"], timeout=3000)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -33,17 +33,8 @@ from core_programs import check_hazards
 from core_runs import FULL
 
 #: A small core, but with block and distributed memories and a hard multiplier in each cell.
-CONFIG = Config(
-    n=2,
-    cell_stages=3,
-    unified_buffer_depth=256,
-    accumulator_depth=64,
-    bias_depth=16,
-    weight_fifo_depth=8,
-    bus_width=32,
-    in_flight=4,
-    **PLAIN,
-)
+DEPTHS = dict(unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, weight_fifo_depth=8)
+CONFIG = Config(n=2, cell_stages=3, bus_width=32, in_flight=4, **DEPTHS, **PLAIN)
 #: Output bits of a cell: x, w, sum, mark and switch.
 OUTPUT_BITS = 16 + 16 + 32 + 2
 

@@ -216,21 +216,9 @@ def test_report_for_people():
     steps = critical_path(
         {"critical_paths": [{"from": "posedge clk", "to": "posedge clk", "path": PATH}]}, "clk", BlockHierarchy(VERILOG, "top")
     )
-    report, _, _ = _report(
-        placed=True,
-        part="ecp5-25",
-        lut=2050,
-        ff=0,
-        dsp=4,
-        bram=6,
-        fmax_mhz=71.26,
-        met=False,
-        critical_path=steps,
-        bitstream="x/top.bit",
-        picture="x/area.svg",
-        registers_for_memories={"tpu_store.queue": None},
-        with_output_registers=4,
-    )
+    made = dict(bitstream="x/top.bit", picture="x/area.svg", registers_for_memories={"tpu_store.queue": None})
+    figures = dict(part="ecp5-25", lut=2050, ff=0, dsp=4, bram=6, fmax_mhz=71.26, met=False, with_output_registers=4)
+    report, _, _ = _report(placed=True, critical_path=steps, **figures, **made)
     report["blocks"]["placement"] = dict.fromkeys(RESOURCES, 0)
     console = Console(file=io.StringIO(), width=120)
     show_synthesis(console, report)

@@ -223,20 +223,7 @@ def test_one_tile_every_max_of_rows_and_shift(n, stages, weight_rows, factor):
     length = max(1, n * factor // 2)
     way = 1 + config.array_lead + n * config.latency
     matmul = random_matmul(random.Random(seed()), config, keep=0)
-    matmul.update(
-        start=int(length < way + 3),
-        rows=length,
-        rows0=length,
-        rows0_stride=1,
-        rows1_stride=0,
-        tiles0=6,
-        tiles0_stride=3,
-        tiles0_acc_stride=0,
-        tiles1=1,
-        buffer=0,
-        acc=0,
-        bias=0,
-        bias_rows=0,
-    )
+    matmul.update(start=int(length < way + 3), rows=length, rows0=length, rows0_stride=1, rows1_stride=0)
+    matmul.update(tiles0=6, tiles0_stride=3, tiles0_acc_stride=0, tiles1=1, buffer=0, acc=0, bias=0, bias_rows=0)
     issued = simulate(MatmulPath(config), program, seed=seed(), config=config, matmuls=[matmul], wild=0, weights_pace=1)
     assert issued == [issued[0] + tile * max(length, n // weight_rows) + row for tile in range(6) for row in range(length)]

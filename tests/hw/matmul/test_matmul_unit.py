@@ -168,20 +168,7 @@ def test_one_tile_every_max_of_rows_and_n(n, stages, length):
     config = configuration(n, stages)
     rng = random.Random(seed())
     matmul = random_matmul(rng, config, start=1, keep=0)
-    matmul.update(
-        rows=length,
-        rows0=length,
-        rows0_stride=1,
-        rows1_stride=0,
-        tiles0=3,
-        tiles0_stride=1,
-        tiles0_acc_stride=0,
-        tiles1=2,
-        tiles1_stride=3,
-        tiles1_acc_stride=length,
-        bias=2,
-        buffer=0,
-        acc=0,
-    )
+    matmul.update(rows=length, rows0=length, rows0_stride=1, rows1_stride=0, bias=2, buffer=0, acc=0)
+    matmul.update(tiles0=3, tiles0_stride=1, tiles0_acc_stride=0, tiles1=2, tiles1_stride=3, tiles1_acc_stride=length)
     issued = simulate(unit(config), operations, seed=seed(), config=config, todo=[matmul] * 2, offers=1, tile=lambda rng: n)
     assert issued == [issued[0] + tile * max(length, n) + row for tile in range(12) for row in range(length)]

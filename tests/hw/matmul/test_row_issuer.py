@@ -20,19 +20,7 @@ ATTENTION = pass_layout(Config(**SIZES))
 
 
 def make_pass(**values):
-    fields = {
-        "start": 1,
-        "keep": 0,
-        "buffer": 0,
-        "acc": 0,
-        "bias": 0,
-        "rows": 4,
-        "rows0": 4,
-        "rows0_stride": 1,
-        "rows1_stride": 0,
-        "last": 0,
-        "slot": 3,
-    }
+    fields = dict(start=1, keep=0, buffer=0, acc=0, bias=0, rows=4, rows0=4, rows0_stride=1, rows1_stride=0, last=0, slot=3)
     fields.update(values)
     return {**fields, "end": fields["acc"] + fields["rows"]}
 

@@ -69,6 +69,7 @@ def test_example_on_the_core(rng):
     assert result["memory"][places["OUTPUT"][0] :][:12] == expected
 
 
+_WINDOW = dict(lanes=4, rows0_stride=1, rows1=1, window0_stride=1, window1=1)
 #: Instruction and its fields without the row count, with the matching arguments of :func:`hw.cycles.row_cycles`.
 _ROWS = [
     (Opcode.LOAD, {"region": Region.INPUT}, {}),
@@ -87,16 +88,7 @@ _ROWS = [
     *(
         (
             Opcode.POOL,
-            {
-                "lanes": 4,
-                "format": Format(wide),
-                "function": function,
-                "rows0_stride": 1,
-                "rows1": 1,
-                "window0": across,
-                "window0_stride": 1,
-                "window1": 1,
-            },
+            _WINDOW | {"format": Format(wide), "function": function, "window0": across},
             {"wide": wide, "table": function is FunctionCode.TABLE, "window": across},
         )
         for wide in (0, 1)
@@ -104,20 +96,7 @@ _ROWS = [
         for across in (2, 5)
     ),
     (Opcode.ACTIVATE, {"lanes": 4, "format": Format.PLANES}, {"wide": True}),
-    (
-        Opcode.POOL,
-        {
-            "lanes": 4,
-            "format": Format.INDEX,
-            "function": FunctionCode.RELU,
-            "rows0_stride": 1,
-            "rows1": 1,
-            "window0": 3,
-            "window0_stride": 1,
-            "window1": 1,
-        },
-        {"window": 3},
-    ),
+    (Opcode.POOL, _WINDOW | {"format": Format.INDEX, "function": FunctionCode.RELU, "window0": 3}, {"window": 3}),
     (Opcode.SELECT, {"rows1": 1, "rows0_stride": 1, "operand": 64}, {}),
     (Opcode.MULTIPLY, {"lanes": 4, "operand": 64}, {}),
 ]

@@ -23,6 +23,7 @@ from amaranth_tpu.hw.verilog.header import package_version, with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
+from command import captured
 from core_runs import FEW_SIZES, FULL, MIXED, TINY
 from slang import check_with_slang
 from suites import slow
@@ -41,12 +42,8 @@ def everything():
 @pytest.mark.slow
 def test_icarus(verilog, tmp_path):
     (tmp_path / "tpu.v").write_text(verilog)
-    done = subprocess.run(
-        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
+    done = captured(
+        ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tpu", "-o", "tpu.vvp", "tpu.v"], cwd=tmp_path, timeout=300
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -72,11 +69,9 @@ def test_verilator_lint(sizes, tmp_path):
     """Verilator reports no warning with -Wall, apart from those that the file itself waives."""
     (tmp_path / "tpu.v").write_text(verilog_of(Config(**sizes)))
     tool = find_verilator()
-    done = subprocess.run(
+    done = captured(
         [tool.program, "--lint-only", "-Wall", "--top-module", "tpu", "tpu.v"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=300,
         env=os.environ | tool.environment,
     )
@@ -150,11 +145,9 @@ def test_verilator_lint_of_the_largest(largest, tmp_path):
     (tmp_path / "tpu.v").write_text(largest)
     (tmp_path / "rows.vlt").write_text('`verilator_config\nhier_block -module "tpu_row"\n')
     tool = find_verilator()
-    done = subprocess.run(
+    done = captured(
         [tool.program, "--cc", "--hierarchical", "--quiet", "--top-module", "tpu", "rows.vlt", "tpu.v"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=300,
         env=os.environ | tool.environment,
     )
@@ -183,13 +176,8 @@ def written_by(python, seed):
         f"sys.stdout.write(to_verilog(Config(**{asdict(FULL)})))"
     )
     paths = os.pathsep.join([str(root), sysconfig.get_path("purelib")])
-    return subprocess.run(
-        [python, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths},
+    return captured(
+        [python, "-c", code], check=True, timeout=300, env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": paths}
     ).stdout
 
 
@@ -207,7 +195,7 @@ def test_two_cores_in_one_design(tmp_path):
     both = one + other + "module both (input wire clk);\n  left a (.aclk(clk));\n  Right_1_pod b (.aclk(clk));\nendmodule\n"
     (tmp_path / "both.v").write_text(both)
     command = ["iverilog", "-g2005", "-s", "both", "-o", tmp_path / "both", tmp_path / "both.v"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = captured(command, timeout=120)
     assert done.returncode == 0, done.stderr
     script = "read_verilog both.v\nhierarchy -check -top both\nwrite_rtlil both.il\n"
     assert "\\Right_1_pod" in run_yosys(script, {"both.v": both}, "both.il", timeout=300)
@@ -231,9 +219,7 @@ def _other_pythons():
     for minor in range(11, 20):
         program = shutil.which(f"python3.{minor}")
         if program and minor != sys.version_info.minor:
-            done = subprocess.run(
-                [program, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, timeout=60
-            )
+            done = captured([program, "-c", "import sys; print(sys.version_info[1])"])
             found += [program] if done.stdout.strip() == str(minor) else []
     return found
 
@@ -261,17 +247,8 @@ def test_names_from_source():
         assert (walrus := Signal()).name == "walrus"
         first = same = Signal()
         several = [Signal() for _ in range(2)]
-    assert [second.name, place.attribute.name, one.name, two.name, three.name, annotated.name, same.name, walrus.name] == [
-        "plain",
-        "attribute",
-        "one",
-        "two",
-        "three",
-        "annotated",
-        "first",
-        "walrus",
-    ]
-    assert [signal.name for signal in (*several, first)] == ["$signal", "$signal", "first"]
+    names = [signal.name for signal in (second, place.attribute, one, two, three, annotated, same, walrus, *several, first)]
+    assert names == "plain attribute one two three annotated first walrus $signal $signal first".split()
     theirs = Signal()
     assert theirs.name == "theirs"
 
@@ -311,20 +288,9 @@ def test_port_list(verilog):
     assert seen == sorted(seen, key=seen.index)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "tpu_cell",
-        "tpu_row",
-        "tpu_unified_buffer_lane",
-        "tpu_weight_fifo_lane",
-        "tpu_accumulator_column",
-        "tpu_activation_lane",
-        "tpu_band",
-    ],
-)
-def test_repeated_modules_are_written_once(verilog, module):
-    assert verilog.count(f"\nmodule {module} (") == 1
+def test_repeated_modules_are_written_once(verilog):
+    for module in "cell row unified_buffer_lane weight_fifo_lane accumulator_column activation_lane band".split():
+        assert verilog.count(f"\nmodule tpu_{module} (") == 1, module
 
 
 def test_memories_are_synchronous(verilog):

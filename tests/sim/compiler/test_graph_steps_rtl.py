@@ -6,12 +6,10 @@ from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
-from amaranth_tpu.sim.functions.functions import RELU
 from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
-from amaranth_tpu.sim.ir.stage import Pool, Term
 from graph_steps import differing, inputs_of, kept_of, wanted
-from step_networks import Builder, transformer
+from step_networks import transformer
 
 
 def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
@@ -39,22 +37,5 @@ def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
 def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch, optimizer):
     step = make_step(transformer(rng, tokens, width, heads, letters, blocks, centred), optimizer, counted=True)
     program = compile_graph(step, from_preset("training", n=4), batch)
-    cycles = run_on_rtl(program, optimizer, rng, quick=True)
-    assert abs(cycles - program.predicted_cycles) < 0.05 * cycles
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [Sgd(0.75, 0.01), Adam()])
-def test_convolutions(rng, optimizer):
-    """Patches, max pooling, trained groups, a stride and a layer of all positions."""
-    network = Builder(rng)
-    pool = Pool((2, 2), (2, 3), (2, 2))
-    x = network.conv("conv", network.add_input("x", (5, 6, 3)), 6, kernel=3, padding=1, pool=pool, function=RELU)
-    x = network.conv("groups", x, 6, kernel=3, padding=1, groups=3, function=RELU)
-    x = network.conv("stride", x, 5, kernel=2, stride=2, padding=1)
-    height, width, channels = network.tensors[x].shape
-    term = Term(x, network.weights("w", height * width, channels, 3), (height, width))
-    network.output = network.stage("logits", 3, term, start=network.bias("b", 3), wide=True)
-    program = compile_graph(make_step(network, optimizer), from_preset("training", n=4), 3)
     cycles = run_on_rtl(program, optimizer, rng, quick=True)
     assert abs(cycles - program.predicted_cycles) < 0.05 * cycles

@@ -6,8 +6,6 @@ import pytest
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, close, reference, weights
 
-pytest.importorskip("onnxruntime")
-
 
 @pytest.mark.parametrize("channels, height, width", [(8, 17, 13), (24, 7, 6), (3, 70, 9)])
 def test_gate_of_a_large_image(rng, tmp_path, channels, height, width):

@@ -58,13 +58,6 @@ def check(graph, rng, simulator, optimizer=None, n=4, batch=5, dropout=None, tra
 
 @pytest.mark.slow
 @SIMULATORS
-def test_dense(rng, seed, simulator):
-    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
-    check(chain(rng, (9, 13, 6, 5)), rng, simulator, memory=memory)
-
-
-@pytest.mark.slow
-@SIMULATORS
 @pytest.mark.parametrize("lanes, decay", [(1, 0), (2, 0.01), (4, 0)])
 def test_update_lanes(rng, simulator, lanes, decay):
     memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60))}
@@ -79,22 +72,9 @@ def test_predicted_cycles_with_update_lanes(rng):
 
 
 @pytest.mark.slow
-@SIMULATORS
-def test_convolutions(rng, seed, simulator):
-    memory = {"latency": int(rng.integers(1, 60)), "pause_percent": int(rng.integers(0, 60)), "pause_seed": seed % 1000}
-    check(convolutions(rng, (5, 9), 12, 3, 7), rng, simulator, batch=3, memory=memory)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_random_graphs(rng, number):
     check(random_trainable_graph(rng, stages=3, tables=0.3), rng, "verilator", steps=2, transpose=number % 2 == 1)
-
-
-@pytest.mark.slow
-@SIMULATORS
-def test_adam_and_dropout(rng, simulator):
-    check(chain(rng, (9, 7, 6, 5)), rng, simulator, Adam(weight_decay=0.01), dropout=Dropout(0.5), steps=2)
 
 
 @pytest.mark.slow

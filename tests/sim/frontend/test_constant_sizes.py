@@ -1,6 +1,5 @@
 """Tests that constants computed by a small file take little memory and time, and are those of onnxruntime."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -8,6 +7,7 @@ from onnx import TensorProto
 
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.network import run_network
+from command import captured
 from onnx_models import Builder, refused
 
 _MOST = 500 << 20  # bytes of the process that reads a file of about 1 KB
@@ -99,7 +99,7 @@ def test_small_files_take_little_memory(tmp_path):
         (tmp_path / str(number)).mkdir()
         paths.append(model(make).save(tmp_path / str(number)))
         assert paths[-1].stat().st_size < 4000
-    done = subprocess.run([sys.executable, "-c", _LIMITED, *map(str, paths)], capture_output=True, text=True, check=False)
+    done = captured([sys.executable, "-c", _LIMITED, *map(str, paths)], check=False)
     said = done.stdout.splitlines()
     assert done.returncode == 0 and len(said) == len(paths), done.stderr
     for name, line in zip([*LARGE, *LONG], said):

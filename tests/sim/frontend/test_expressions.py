@@ -184,19 +184,6 @@ def test_random(tmp_path, trial):
     assert name is None or found is not None, show(e)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_many_random(tmp_path, part):
-    outcomes = []
-    for trial in range(100):
-        rng = np.random.default_rng([seed(), part, trial])
-        e, _ = draw(rng)
-        dense = bool(rng.random() < 0.8)
-        found = check(e, rng, tmp_path, dense=dense)
-        outcomes.append(0 if found is None else 1 if len(found) == 2 - dense else 2)
-    print("refused, one stage, several:", np.bincount(outcomes, minlength=3))
-
-
 # Expressions that are not a function of one number
 
 

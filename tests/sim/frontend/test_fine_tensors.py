@@ -10,8 +10,6 @@ from amaranth_tpu.sim.frontend.index import phases, views
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, integers, reference, weights
 
-pytest.importorskip("onnxruntime")
-
 
 @pytest.fixture
 def always_fine(monkeypatch):

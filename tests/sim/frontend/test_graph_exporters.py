@@ -18,29 +18,11 @@ def test_pytorch_export(rng, tmp_path):
     """A network as torch.onnx exports it, with explicit pads, Flatten and Gemm with transB, gives the same results as
     onnxruntime."""
     b = Builder(["batch", 1, 28, 28], opset=17)
-    b(
-        "Conv",
-        weights(rng, 8, 1, 3, 3),
-        weights(rng, 8),
-        dilations=[1, 1],
-        group=1,
-        kernel_shape=[3, 3],
-        pads=[1, 1, 1, 1],
-        strides=[1, 1],
-        name="/conv1/Conv",
-    )
+    settings = dict(dilations=[1, 1], group=1, kernel_shape=[3, 3])
+    b("Conv", weights(rng, 8, 1, 3, 3), weights(rng, 8), pads=[1] * 4, strides=[1, 1], name="/conv1/Conv", **settings)
     b("Relu")
     b("MaxPool", ceil_mode=0, dilations=[1, 1], kernel_shape=[2, 2], pads=[0, 0, 0, 0], strides=[2, 2])
-    b(
-        "Conv",
-        weights(rng, 12, 8, 3, 3),
-        weights(rng, 12),
-        dilations=[1, 1],
-        group=1,
-        kernel_shape=[3, 3],
-        pads=[0, 0, 0, 0],
-        strides=[2, 2],
-    )
+    b("Conv", weights(rng, 12, 8, 3, 3), weights(rng, 12), pads=[0] * 4, strides=[2, 2], **settings)
     b("Relu")
     b("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
     b("Flatten", axis=1)

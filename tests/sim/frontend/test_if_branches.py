@@ -9,8 +9,6 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, integers, reference, refused, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def branch(rng, names, depth):
     """Returns a branch that computes with values of the graphs around it, `names`, all (n, 4). It uses names that other branches

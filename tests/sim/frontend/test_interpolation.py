@@ -8,7 +8,6 @@ from amaranth_tpu.sim.frontend.operators.interpolation import COORDINATES
 from onnx_models import Builder, integers, reference, refused, weights
 from suites import slow
 
-pytest.importorskip("onnxruntime")
 FLOAT = np.float32
 TOLERANCE = 2.0**-6  # a few roundings to bfloat16, of operands up to the largest
 

@@ -8,7 +8,6 @@ from amaranth_tpu.sim import tpu
 from onnx_models import Builder, check_graph, close, reference, refused, weights
 from suites import slow
 
-pytest.importorskip("onnxruntime")
 CORE = Config(n=4, unified_buffer_depth=1024, accumulator_depth=128)
 CAUSAL = np.triu(np.full((6, 6), -np.inf, np.float32), 1)
 

@@ -8,8 +8,6 @@ from amaranth_tpu.hw.config import PLAIN
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, check_graph, integers, reference, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def along_positions(b, last, first, second):
     """Appends two dense layers with a Relu between them along the axis of positions, and returns the result's name."""

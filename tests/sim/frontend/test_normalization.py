@@ -12,7 +12,6 @@ from amaranth_tpu.sim.frontend.load import load_network
 from onnx_models import Builder, reference, refused, weights
 from suites import slow
 
-pytest.importorskip("onnxruntime")
 ONE, EPSILON = np.ones(1, np.float32), np.array(1e-5, np.float32)
 
 

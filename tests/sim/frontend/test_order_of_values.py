@@ -9,8 +9,6 @@ from amaranth_tpu.sim.frontend.load import load_network
 from graphs import check
 from onnx_models import Builder, check_graph, close, reference, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def _weights_of(graph):
     return sum(values.size for values in graph.constants.values())

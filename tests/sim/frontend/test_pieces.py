@@ -8,7 +8,6 @@ from amaranth_tpu.sim.frontend.operators import pieces
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, close, integers, reference, weights
 
-pytest.importorskip("onnxruntime")
 FLOAT = np.float32
 
 

@@ -8,8 +8,6 @@ from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from onnx_models import Builder, close, reference, refused, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def _of_all_sizes(rng, count):
     """Returns operands of quotients, bfloat16 (pairs, 2), with random signs. The first are all pairs of powers of two at which a

@@ -12,7 +12,6 @@ from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.trainer.new_training import trainable_network
 from onnx_models import Builder, close, reference, refused, values_of, weights
 
-pytest.importorskip("onnxruntime")
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 INPUTS, HIDDEN, STEPS = 5, 6, 3
 

@@ -6,8 +6,6 @@ import pytest
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, integers, reference, refused
 
-pytest.importorskip("onnxruntime")
-
 
 @pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
 def test_extremes_along_an_axis_are_exact(rng, tmp_path, operator):

@@ -7,7 +7,6 @@ import pytest
 from amaranth_tpu.sim import tpu
 from onnx_models import Builder, close, reference, weights
 
-pytest.importorskip("onnxruntime")
 CORE = tpu.Config(n=4, training=True)
 
 

@@ -15,7 +15,6 @@ from onnx_models import Builder, check_graph, close, integers, reference, refuse
 from stage_graphs import GivenStage, GivenTerm, linked
 from suites import slow
 
-pytest.importorskip("onnxruntime")
 CORE = Config(n=4)
 
 

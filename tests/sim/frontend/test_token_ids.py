@@ -15,7 +15,6 @@ from amaranth_tpu.sim.data.samples import random_samples
 from bundles import wrong_bytes
 from onnx_models import Builder, close, integers, reference, refused, weights
 
-pytest.importorskip("onnxruntime")
 CORE = Config(n=4, training=True)
 ROWS, POSITIONS, DEPTH = 300, 5, 6  # more rows than the integers that bfloat16 represents
 

@@ -9,7 +9,6 @@ from amaranth_tpu.sim import tpu
 from onnx_models import Builder, close, refused, weights
 from suites import slow
 
-pytest.importorskip("onnxruntime")
 CORE = Config(n=4, training=True)
 PLACES = ["model", *slow("verilator")]
 DEPTH, HEADS = 8, 2

@@ -8,8 +8,6 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.frontend.load import load_network
 from onnx_models import Builder, check_graph, integers, reference, refused, weights
 
-pytest.importorskip("onnxruntime")
-
 OPERATORS = ("Max", "Min", "Mean")
 
 

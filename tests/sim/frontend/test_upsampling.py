@@ -10,8 +10,6 @@ from amaranth_tpu.sim.check.interpreters import InterpreterError
 from amaranth_tpu.sim.ir.errors import ModelError
 from onnx_models import Builder, check_graph, integers, reference, refused, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def resize(b, factors, **attributes):
     return b.node("Resize", [b.last, "", np.array([1, 1, *factors], np.float32)], name="resize", **attributes)
@@ -35,17 +33,9 @@ def upsample(rng, b, channels):
         reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
         pads = [int(rng.integers(0, min(most, 2) + 1)) for most in (*reach, *reach)]
         more = [int(rng.integers(0, max(s, d))) for s, d in zip(stride, dilation)]
-        b(
-            "ConvTranspose",
-            integers(rng, channels, outputs // groups, *kernel, limit=1),
-            integers(rng, outputs),
-            group=groups,
-            strides=stride,
-            dilations=dilation,
-            pads=pads,
-            output_padding=more,
-            name="transposed",
-        )
+        given = integers(rng, channels, outputs // groups, *kernel, limit=1), integers(rng, outputs)
+        windows = {"strides": stride, "dilations": dilation, "pads": pads, "output_padding": more}
+        b("ConvTranspose", *given, group=groups, name="transposed", **windows)
         return outputs
     return channels
 

@@ -90,18 +90,9 @@ def draw(rng, width, near=None):
     if near is not None and rng.random() < 0.7:
         exponent = min(255, max(0, (near >> width - 9 & 255) + rng.randrange(-26, 27)))
     bits = width - 9
-    fraction = rng.choice(
-        [
-            0,
-            1,
-            (1 << bits) - 1,
-            (1 << bits) - 2,
-            1 << bits - 1,
-            rng.randrange(1 << bits),
-            rng.randrange(1 << bits),
-            rng.randrange(1 << bits) & rng.randrange(1 << bits),
-        ]
-    )
+    special = [0, 1, (1 << bits) - 1, (1 << bits) - 2, 1 << bits - 1]
+    some = [rng.randrange(1 << bits) for _ in range(4)]
+    fraction = rng.choice([*special, *some[:2], some[2] & some[3]])
     return rng.randrange(2) << width - 1 | exponent << bits | fraction
 
 

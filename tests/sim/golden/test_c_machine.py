@@ -3,7 +3,6 @@
 import ctypes
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,6 +19,7 @@ from amaranth_tpu.sim.golden import c_machine, machines
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.c_machine import CMachine
 from amaranth_tpu.sim.golden.isa_model import Machine
+from command import captured
 from core_runs import FULL, SMALL
 from machine_programs import HALT, program
 from model_comparison import (
@@ -132,7 +132,7 @@ def test_compiles_without_warnings(compiler, tmp_path):
         "-o",
         str(tmp_path / "x.so"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = captured(command, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -141,11 +141,11 @@ def test_sanitizers_find_nothing(tmp_path, programs, seed):
     """Random valid and damaged programs access no memory outside an array, and have no undefined behaviour."""
     if not shutil.which("gcc"):
         pytest.skip("no gcc")
-    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    found = captured(["gcc", "-print-file-name=libasan.so"], check=True).stdout.strip()
     environment = os.environ | {"CC": "gcc -g -fsanitize=address,undefined -fno-sanitize-recover=all", "PYTHONPATH": str(SUPPORT)}
     environment |= {"LD_PRELOAD": found, "ASAN_OPTIONS": "detect_leaks=0", "TPU_BUILD": str(tmp_path)}
     command = [sys.executable, SUPPORT / "model_comparison.py", str(programs), str(seed)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = captured(command, env=environment, timeout=600)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 

@@ -45,6 +45,14 @@ def test_good_instructions_run(opcode):
     assert fault_of((opcode, GOOD[opcode])) == (None, None)
 
 
+def beyond(opcode, changes):
+    """Yields instructions of an opcode with an address fault. `changes` are the changed fields of each, such as
+    `buffer=64 start=1,bias=4`."""
+    for change in changes.split():
+        fields = {name: int(value) for name, value in (field.split("=") for field in change.split(","))}
+        yield (opcode, dict(GOOD[opcode], **fields)), Fault.ADDRESS
+
+
 BAD = [
     *[(word, Fault.ILLEGAL) for word in (0x00, 0xFF, 0x03, 0x11223344556677, 1 << 255 | 0x01)],
     *[((opcode, dict(GOOD[opcode], _reserved=1)), Fault.ILLEGAL) for opcode in GOOD],
@@ -76,54 +84,24 @@ BAD = [
     ((Opcode.ACTIVATE, dict(rows=2, lanes=1, acc=31)), Fault.ADDRESS),
     ((Opcode.ACTIVATE, dict(rows=2, lanes=1, buffer=63)), Fault.ADDRESS),
     ((Opcode.ACTIVATE, dict(rows=1, lanes=1, buffer=63, format=Format.BINARY32)), Fault.ADDRESS),
-    *[
-        ((Opcode.MATMUL, dict(GOOD[Opcode.MATMUL], **fields)), Fault.ADDRESS)
-        for fields in (
-            dict(buffer=64),
-            dict(acc=32),
-            dict(start=1, bias=4),
-            dict(start=1, bias=3, tiles0=2),
-            dict(rows0=2, rows0_stride=64),
-            dict(rows1=2, rows1_stride=64),
-            dict(tiles0=2, tiles0_stride=64),
-            dict(tiles1=2, tiles1_stride=64),
-            dict(rows0=3, rows1=11),
-            dict(tiles0=2, tiles0_acc_stride=32),
-            dict(tiles1=2, tiles1_acc_stride=32),
-            dict(rows0=65535, rows0_stride=65535),
-        )
-    ],
-    *[
-        ((Opcode.POOL, dict(GOOD[Opcode.POOL], **fields)), Fault.ADDRESS)
-        for fields in (
-            dict(buffer=64),
-            dict(acc=32),
-            dict(rows0=65),
-            dict(rows0=33, format=Format.BINARY32),
-            dict(rows0=2, rows0_stride=32),
-            dict(rows1=2, rows1_stride=32),
-            dict(rows1=2, buffer_stride=64),
-            dict(window0=2, window0_stride=32),
-            dict(window1=2, window1_stride=32),
-            dict(rows1=65535, buffer_stride=65535),
-            dict(buffer=62, rows1=2, buffer_stride=1, format=Format.BINARY32),
-        )
-    ],
-    *[
-        ((Opcode.SOFTMAX, dict(GOOD[Opcode.SOFTMAX], **fields)), Fault.ADDRESS)
-        for fields in (
-            dict(buffer=64),
-            dict(acc=32),
-            dict(rows=33),
-            dict(buffer=63, format=Format.BINARY32),
-            dict(tiles=2, acc_stride=32),
-            dict(tiles=2, buffer_stride=64),
-            dict(tiles=65535, acc_stride=65535),
-            dict(tiles=65535, buffer_stride=65535),
-            dict(rows=2, tiles=2, acc_stride=31),
-            dict(rows=2, tiles=2, buffer_stride=61, format=Format.BINARY32),
-        )
-    ],
+    *beyond(
+        Opcode.MATMUL,
+        "buffer=64 acc=32 start=1,bias=4 start=1,bias=3,tiles0=2 rows0=2,rows0_stride=64 "
+        "rows1=2,rows1_stride=64 tiles0=2,tiles0_stride=64 tiles1=2,tiles1_stride=64 rows0=3,rows1=11 "
+        "tiles0=2,tiles0_acc_stride=32 tiles1=2,tiles1_acc_stride=32 rows0=65535,rows0_stride=65535",
+    ),
+    *beyond(
+        Opcode.POOL,
+        "buffer=64 acc=32 rows0=65 rows0=33,format=1 rows0=2,rows0_stride=32 rows1=2,rows1_stride=32 "
+        "rows1=2,buffer_stride=64 window0=2,window0_stride=32 window1=2,window1_stride=32 "
+        "rows1=65535,buffer_stride=65535 buffer=62,rows1=2,buffer_stride=1,format=1",
+    ),
+    *beyond(
+        Opcode.SOFTMAX,
+        "buffer=64 acc=32 rows=33 buffer=63,format=1 tiles=2,acc_stride=32 tiles=2,buffer_stride=64 "
+        "tiles=65535,acc_stride=65535 tiles=65535,buffer_stride=65535 rows=2,tiles=2,acc_stride=31 "
+        "rows=2,tiles=2,buffer_stride=61,format=1",
+    ),
     *[
         ((Opcode.MULTIPLY, dict(rows=2, lanes=1, **{name: last})), Fault.ADDRESS)
         for name, last in (("buffer", 63), ("operand", 63), ("acc", 31))

@@ -27,29 +27,18 @@ machine, fault_of = functools.partial(machine_of, CONFIG), functools.partial(fau
     [
         dict(rows0=3, rows0_stride=2, rows1=2, rows1_stride=9),
         dict(rows0=2, rows0_stride=1, tiles0=3, tiles0_acc_stride=2, tiles1=2, tiles1_stride=2),
-        dict(
-            rows0=3,
-            rows0_stride=1,
-            tiles0=2,
-            tiles0_stride=1,
-            tiles0_acc_stride=1,
-            tiles1=2,
-            tiles1_stride=5,
-            tiles1_acc_stride=2,
-        ),
+        dict(rows0=3, rows0_stride=1, tiles0=2, tiles0_stride=1, tiles0_acc_stride=1)
+        | dict(tiles1=2, tiles1_stride=5, tiles1_acc_stride=2),
         dict(rows0=2, rows0_stride=0, tiles0=2, tiles0_acc_stride=4, tiles1=2, tiles1_acc_stride=1),
     ],
 )
 def test_matmul_follows_its_loops(rng, loops, start):
-    f = {
-        **MATMUL,
-        "rows1_stride": 0,
-        "tiles0_stride": 0,
-        "tiles0_acc_stride": 0,
-        "tiles1_stride": 0,
-        "tiles1_acc_stride": 0,
-        **loops,
-    }
+    f = (
+        MATMUL
+        | dict.fromkeys([f"tiles{k}{kind}_stride" for k in range(2) for kind in ("", "_acc")], 0)
+        | {"rows1_stride": 0}
+        | loops
+    )
     tiles = random_bfloat16(rng, (f["tiles0"] * f["tiles1"], N, N))  # [tile, column, row]
     m = machine(
         [

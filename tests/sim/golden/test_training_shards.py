@@ -103,7 +103,6 @@ def test_rate_and_masks_do_not_depend_on_cores(rng, optimizer):
 
 
 def test_compiled_sums_have_the_same_bits(rng):
-    pytest.importorskip("numba")
     training = with_parameters(random_trainable_graph(rng))
     state, (x, targets) = started_state(training, Sgd(), rng), batch_of(training, 12, rng)
     results = [step(training, state, Sgd(), x, targets, 0.1, sums=sums, cores=4) for sums in (Sums(), fastest_sums(2))]
@@ -113,7 +112,6 @@ def test_compiled_sums_have_the_same_bits(rng):
 
 def test_compiled_additions(rng):
     """Compiled additions of random bit patterns, including subnormals, infinities and NaNs, match numpy."""
-    pytest.importorskip("numba")
     one, two = (rng.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
     with np.errstate(invalid="ignore"):
         one[::3] = -two[::3]

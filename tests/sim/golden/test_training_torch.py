@@ -142,7 +142,6 @@ def test_the_default_network_with_functions(function, rate):
 def test_gradients_of_a_convolutional_network_with_functions(function):
     """With tanh or leaky ReLU, the gradients of network `a` are within 2 % of PyTorch's. PyTorch's own rounding does not match
     the table's."""
-    pytest.importorskip("numba")
     results, _, first = _run("a", Sgd(), _sgd, 0.05, 1, batch=1024, function=function)
     _compare_gradients(results, first, 0.02)
 
@@ -160,7 +159,6 @@ def test_gradients_of_convolutional_networks(name, most):
     """Gradients of 64 samples differ by 2 to 4 % from binary32, as with PyTorch's own bfloat16, because rounding changes some
     signs and window maxima. With 1,024 samples most of the difference cancels. If PyTorch rounds activations too, it is below 0.5
     %."""
-    pytest.importorskip("numba")
     results, _, first = _run(name, Sgd(), _sgd, 0.05, 1, batch=1024)
     _compare_gradients(results, first, most)
     results, _, first = _run(name, Sgd(), _sgd, 0.05, 1, rounds=True)
@@ -173,6 +171,5 @@ def test_gradients_of_convolutional_networks(name, most):
 def test_losses_of_convolutional_networks(name, rate, rounds):
     """The losses of 200 steps are near PyTorch's. At a rate of 0.05, network `c` diverges from binary32 (mean losses of 0.195 and
     0.227 after 140 steps), but not if PyTorch rounds activations too."""
-    pytest.importorskip("numba")
     results, losses, _ = _run(name, Sgd(), _sgd, rate, 200, rounds=rounds)
     _compare_losses(results, losses)

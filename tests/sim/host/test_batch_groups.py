@@ -19,7 +19,7 @@ from amaranth_tpu.sim.data.checkpoints import CheckpointError
 from amaranth_tpu.sim.host import batch_groups as parts
 from amaranth_tpu.sim.host.inference import RunResult
 from amaranth_tpu.sim.host.spread import in_turn
-from command import SMALL, refused, write_model
+from command import SMALL, captured, refused, write_model
 from command import tpu as tpu_command
 
 CORE = Config(n=4)
@@ -184,9 +184,7 @@ def test_killed_twice_in_the_rtl(digits, tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert 5 <= len([*folder.glob("samples-*.safetensors")]) < 10
-    again = subprocess.run(
-        [sys.executable, "-c", start, *map(str, words), "--checkpoint", str(folder)], capture_output=True, text=True, timeout=600
-    )
+    again = captured([sys.executable, "-c", start, *map(str, words), "--checkpoint", str(folder)], timeout=600)
     found, whole = (json.loads(done.stdout) for done in (again, tpu_command(*words)))
     for figures in (found, whole):
         for name in ("seconds", "cycles_per_second"):

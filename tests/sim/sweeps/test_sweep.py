@@ -117,7 +117,6 @@ def test_command(command, tmp_path):
 
 @pytest.mark.slow
 def test_picture(command, tmp_path):
-    pytest.importorskip("matplotlib")
     assert command("sweep", "--model", "m.onnx", "--n", "2,4", "--batch", 3, "--plot", tmp_path / "f.svg").returncode == 0
     text = (tmp_path / "f.svg").read_text()
     assert "n = 2, batch 3" in text and "n = 4, batch 3" in text and "cells of the array" in text
@@ -178,7 +177,6 @@ def test_cores_that_do_not_fit(command, monkeypatch):
 
 @pytest.mark.slow
 def test_the_scheduler_is_lost():
-    pytest.importorskip("distributed")
     with subprocess.Popen([sys.executable, "-c", SCHEDULER], stdout=subprocess.PIPE, text=True) as scheduler:
         try:
             with Cluster(scheduler.stdout.readline().strip()) as cluster:
@@ -202,7 +200,6 @@ if __name__ == "__main__":
 
 
 def test_nobody_answers(monkeypatch):
-    pytest.importorskip("distributed")
     monkeypatch.setattr("amaranth_tpu.sim.host.spread._CONNECT", 0.2)
     with pytest.raises(ToolError, match="tcp://127.0.0.1:1") as caught, Cluster("tcp://127.0.0.1:1"):
         pass
@@ -217,7 +214,6 @@ def slowly(job):
 @pytest.mark.slow
 def test_a_worker_is_killed():
     """If one of three Dask workers is killed, all forty points of the sweep are still computed."""
-    pytest.importorskip("distributed")
     write_model("k.onnx", inputs=20)
     points = grid(["m.onnx", "k.onnx"], [Config(n=n) for n in (2, 4, 8, 16)], [1, 2, 3, 4, 8])
     assert len(points) == 40

@@ -6,7 +6,7 @@ import pytest
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.digits import DataError
-from training_runs import clusters, write_dense_model
+from training_runs import clusters
 
 
 def named(module, name="Net", **members):
@@ -29,11 +29,6 @@ class Tensor:
 
     def cpu(self):
         return self
-
-
-@pytest.fixture
-def path(rng, tmp_path):
-    return write_dense_model(tmp_path / "small.onnx", rng)
 
 
 def test_errors_suggest_the_name(path, rng):

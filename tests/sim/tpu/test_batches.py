@@ -13,19 +13,9 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.errors import DataError
 from amaranth_tpu.sim.trainer.order import epoch_order
 from onnx_models import Builder, weights
-from training_runs import clusters, write_dense_model
+from training_runs import clusters
 
 COUNT, SIZE = 60, 12
-
-
-@pytest.fixture
-def path(rng, tmp_path):
-    return write_dense_model(tmp_path / "small.onnx", rng)
-
-
-@pytest.fixture
-def data(rng):
-    return clusters(rng, COUNT)
 
 
 class Loader:

@@ -8,27 +8,11 @@ from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.timing import waits
 from amaranth_tpu.sim.compiler.timing.model import simulate
-from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
 from amaranth_tpu.sim.golden.machines import machine_of
-from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.tpu.layer_costs import expected_layers, first_stages, measured_layers
 from seeds import seed
 from suites import slow
-
-
-def chain(rng, sizes):
-    return dense_chain(
-        "chain",
-        [
-            (
-                f"dense{number}",
-                round_bfloat16(rng.normal(0, 1, (inputs, outputs)).astype(np.float32)),
-                np.zeros(outputs, np.float32),
-                "relu",
-            )
-            for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]))
-        ],
-    )
+from training_steps import chain
 
 
 #: Programs in which chunks of the batch and streamed operands interleave the instructions and tiles of layers.

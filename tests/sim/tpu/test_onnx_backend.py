@@ -9,8 +9,6 @@ from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.tpu.onnx_backend import Backend
 from onnx_models import Builder, integers, weights
 
-pytest.importorskip("onnxruntime")
-
 
 def test_outputs_are_in_the_order_of_the_file(rng, tmp_path):
     """Open sizes come from the inputs, for several inputs of a model that is divided."""

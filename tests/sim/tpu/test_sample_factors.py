@@ -6,19 +6,9 @@ import pytest
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.errors import DataError
 from onnx_models import Builder, weights
-from training_runs import CLASSES, INPUTS, clusters, write_dense_model
+from training_runs import CLASSES, INPUTS
 
 COUNT = 48
-
-
-@pytest.fixture
-def path(rng, tmp_path):
-    return write_dense_model(tmp_path / "small.onnx", rng)
-
-
-@pytest.fixture
-def data(rng):
-    return clusters(rng, COUNT)
 
 
 def _fit(path, x, y, check_steps=0, **given):
