@@ -6,7 +6,7 @@ import functools
 import tomllib
 from pathlib import Path
 
-from sources import statements
+from sources import statements_of
 
 ROOT = Path(__file__).parents[1]
 #: Rooms in a line import only from rooms in lines below it, not from each other.
@@ -85,7 +85,7 @@ def imported(name, path):
 
 def _imported(name, path):
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in statements(ast.parse(path.read_text())):
+    for node in statements_of(path):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:

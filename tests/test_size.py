@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sources import statements
+from sources import statements_of
 
 ROOT = Path(__file__).parents[1]
 #: Limit of lines of a function. An `elaborate` describes a whole circuit, and may be longer.
@@ -14,7 +14,7 @@ MOST = 60
 
 def functions(path):
     """Yields `(name, lines)` of each function in a file, not counting its parameters and docstring."""
-    for node in statements(ast.parse(path.read_text())):
+    for node in statements_of(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0]
             yield f"{path.relative_to(ROOT)} {node.name}", node.end_lineno - first.lineno + 1

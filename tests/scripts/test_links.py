@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path for path in [*ROOT.glob("*.md"), *(path for top in ("hw", "sim", "scripts") for path in (ROOT / top).rglob("*.md"))]
@@ -19,20 +17,20 @@ def headings(path):
     }
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links(path):
+def test_links():
     dead = []
-    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
-        name, _, heading = target.partition("#")
-        page = path.parent / name if name else path
-        if not page.exists() or heading and heading not in headings(page):
-            dead.append(target)
+    for path in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
+            name, _, heading = target.partition("#")
+            page = path.parent / name if name else path
+            if not page.exists() or heading and heading not in headings(page):
+                dead.append((str(path), target))
     assert not dead, dead
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_paths_in_text_exist(path):
+def test_paths_in_text_exist():
     """Each path in backquotes that starts at a top-level folder, such as `scripts/setup.sh`, exists. Capital letters are
     placeholders."""
-    named = re.findall(r"`(?:\./)?((?:hw|sim|scripts|tests)/[a-z0-9_./]+)[^`]*`", path.read_text())
-    assert all((ROOT / name).exists() for name in named), [name for name in named if not (ROOT / name).exists()]
+    pattern = re.compile(r"`(?:\./)?((?:hw|sim|scripts|tests)/[a-z0-9_./]+)[^`]*`")
+    missing = [(str(path), name) for path in PAGES for name in pattern.findall(path.read_text()) if not (ROOT / name).exists()]
+    assert not missing, missing

@@ -1,6 +1,12 @@
 """Statements of Python files, for tests of the sources."""
 
 import ast
+import functools
+
+
+@functools.cache
+def statements_of(path):
+    return tuple(statements(ast.parse(path.read_text())))
 
 
 def statements(node):

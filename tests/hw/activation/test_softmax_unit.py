@@ -60,8 +60,7 @@ def test_verilog(simulator):
     assert result["elements"] >= 45
 
 
-@pytest.mark.parametrize("elements, rows, wide", [(1, 1, 0), (4, 1, 1), (5, 2, 1), (29, 3, 0)])
-@pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.parametrize("n, elements, rows, wide", [(4, 1, 1, 0), (8, 4, 1, 1), (4, 5, 2, 1), (4, 29, 3, 0), (8, 29, 3, 1)])
 def test_cycles(n, elements, rows, wide):
     """The cycles of an operation match the timing model, for equal numbers, whose sums are as large as possible."""
     config, tiles = Config(**sizes(n)), -(-elements // n)

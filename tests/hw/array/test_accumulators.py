@@ -12,8 +12,9 @@ from seeds import seed
 from suites import all_but
 
 
-@pytest.mark.parametrize("latency", [2, 3])
-@pytest.mark.parametrize("n, depth, bias_depth", [(2, 4, 2), (2, 16, 8), (4, 8, 2), (4, 16, 4), (8, 32, 8)])
+@pytest.mark.parametrize(
+    "n, depth, bias_depth, latency", [(2, 4, 2, 3), (2, 16, 8, 2), (4, 8, 2, 2), (4, 16, 4, 3), (8, 32, 8, 2)]
+)
 def test_amaranth(n, depth, bias_depth, latency):
     sizes = {"n": n, "depth": depth, "bias_depth": bias_depth, "latency": latency}
     assert simulate(Accumulators(**sizes), traffic, seed=seed(), **sizes, cycles=400) > 400 * n

@@ -16,11 +16,11 @@ def sizes(n, tiles, skew, weight_rows):
     return {"n": n, "tiles": tiles, "skew": skew, "weight_rows": weight_rows}
 
 
-SIZES = [(2, 2, 1, 1), (2, 4, 5, 1), (4, 2, 3, 1), (4, 4, 1, 1), (4, 8, 2, 1), (8, 4, 4, 1)]
+SIZES = [(2, 2, 1, 1), (2, 4, 5, 1), (4, 8, 2, 1), (8, 4, 4, 1)]
 
 
 # promise: tile-order
-@pytest.mark.parametrize("n, tiles, skew, weight_rows", [*SIZES, (4, 2, 3, 2), (4, 8, 1, 2), (8, 4, 4, 2)])
+@pytest.mark.parametrize("n, tiles, skew, weight_rows", [*SIZES, (4, 2, 3, 2), (8, 8, 1, 2)])
 def test_amaranth(n, tiles, skew, weight_rows):
     size = sizes(n, tiles, skew, weight_rows)
     distances = simulate(WeightFifo(**size), runs, seed=seed(), **size, count=2 * tiles + 1)["distances"]

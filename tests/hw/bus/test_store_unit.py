@@ -102,9 +102,15 @@ def store_unit(ratio, latency, layout=LAYOUT):
     return StoreUnit(transfer=layout, bus_width=64, vector_width=64 * ratio, outstanding=4, latency=latency)
 
 
-@pytest.mark.parametrize("latency", [1, 2])
 @pytest.mark.parametrize(
-    "ratio, rates", all_but([(1, BRISK), (1, PAUSED), (2, SLUGGISH), (8, PAUSED)], (1, 2, 8), (BRISK, PAUSED, SLUGGISH)), ids=str
+    "ratio, rates, latency",
+    all_but(
+        [(1, BRISK, 2), (1, PAUSED, 1), (2, SLUGGISH, 1), (8, PAUSED, 2), (8, BRISK, 1)],
+        (1, 2, 8),
+        (BRISK, PAUSED, SLUGGISH),
+        (1, 2),
+    ),
+    ids=str,
 )
 def test_random(ratio, rates, latency):
     layout = PARTS if rates is PAUSED and latency == 1 else LAYOUT
