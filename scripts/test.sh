@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Python reads these settings before a test can replace them. tests/support/own_home.py sets the other variables.
 unset "${!PYTHON@}"
 export LC_ALL=C.UTF-8
-# One process more than processors, as some wait for a build or for time to pass.
+# No more processes than processors: each takes four seconds for imports and for collecting all tests.
 processors=$(nproc 2>/dev/null || echo 2)
 # By turns, so that tests that share a build are mostly run by one process.
-exec .venv/bin/python -m pytest -n "$((processors < 8 ? processors + 1 : 8))" --dist worksteal "$@"
+exec .venv/bin/python -m pytest -n "$((processors < 8 ? processors : 8))" --dist worksteal "$@"
