@@ -8,6 +8,7 @@ import pytest
 
 from amaranth_tpu.hw.spec.registers import STALLS
 from amaranth_tpu.hw.verilog.header import package_version, source
+from amaranth_tpu.sim.rtl import simulators
 from command import SHIPPED, SMALL, refused, tpu, write_model
 from json_output import printed
 
@@ -157,4 +158,5 @@ def test_bad_images(command, tmp_path, digits, model):
 def test_missing_simulator(command, monkeypatch, tmp_path, digits, model):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TPU_BUILD", str(tmp_path / "build"))
+    simulators.icarus_version.cache_clear()
     refused(command("run", *SMALL, "--model", model, "--data", digits), "apt-get install iverilog")
