@@ -26,13 +26,6 @@ def random_block(rng):
     }
 
 
-def smollm_block(reader, dequantize):
-    """Returns the weights of the first block of a file that `reader`, a `gguf.GGUFReader`, has read."""
-    tensors = {one.name: one for one in reader.tensors}
-    found = {name: tensors[f"blk.0.{name}.weight"] for name in _SHAPES}
-    return {name: np.asarray(dequantize(one.data, one.tensor_type), np.float32) for name, one in found.items()}
-
-
 class _Block:
     def __init__(self, weights, positions, past):
         self.weights, self.positions, self.past, self.nodes, self.constants = weights, positions, past, [], []
