@@ -155,21 +155,3 @@ def test_limits(rng, in_flight):
     first = [*initialisation(config), op(Opcode.HALT)]
     cases = cases_of(rng, host, config, [first, *(program for _, program, _ in limits(config))])
     check(config, host, cases + edge_cases(rng, host, config, 10 if in_flight > 4 else 4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 12, "pause_percent": 25}], ids=str)
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4),
-        dict(weight_fifo_depth=2, in_flight=8),
-        dict(n=2, bus_width=32, weight_fifo_depth=4, in_flight=16),
-        dict(weight_fifo_depth=8, in_flight=16, cell_stages=8),
-        dict(weight_fifo_depth=4, in_flight=32, bus_width=32),
-    ],
-    ids=str,
-)
-def test_edge_in_volume(rng, sizes, memory):
-    config, host = Config(**{**TINY, **sizes}), MemoryBuilder(rng, 1 << 22)
-    check(config, host, edge_cases(rng, host, config, 200), memory=memory)

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Format, Opcode, Region
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, matmul
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.golden.softmax import softmax
 from core_programs import Case, check_hazards
-from core_runs import FEW_SIZES, FULL, PAUSED, SIZES, SLOW, SMALL, TINY, MemoryBuilder, op, run
+from core_runs import FULL, SMALL, MemoryBuilder, op, run
 from suites import slow
 
 
@@ -18,34 +17,6 @@ from suites import slow
 @pytest.mark.parametrize("config", [*slow(SMALL), FULL], ids=["small", "full"])
 def test_hazards(rng, memory, config):
     check_hazards(rng, config, 5, memory=memory)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "sizes, memory",
-    [
-        ({}, {"latency": 1}),
-        (dict(bus_width=32, cell_stages=1), PAUSED),
-        (dict(n=2), {"latency": 25}),
-        (dict(n=8), {"latency": 3, "pause_percent": 10}),
-    ],
-    ids=str,
-)
-def test_hazards_with_transposed_tiles(rng, sizes, memory):
-    check_hazards(rng, Config(**{**TINY, **sizes, "transpose": True}), 4, memory=memory)
-
-
-@pytest.mark.parametrize("sizes", slow(*FEW_SIZES, *SIZES[1:]), ids=str)
-def test_hazards_of_other_sizes(rng, sizes):
-    check_hazards(rng, Config(**{**TINY, **sizes}), 2, memory={"latency": 4, "pause_percent": 10})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("memory", [{"latency": 1}, {"latency": 25}, SLOW, PAUSED, {"pause_percent": 80}], ids=str)
-@pytest.mark.parametrize("config", [SMALL, FULL], ids=["small", "full"])
-def test_hazards_in_volume(rng, memory, config):
-    for _ in range(5):
-        check_hazards(rng, config, 100, memory=memory, simulator="verilator", length=100)
 
 
 def test_softmax_of_a_layer(rng):

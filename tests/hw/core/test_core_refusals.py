@@ -5,7 +5,7 @@ import pytest
 
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.encoding import decode, encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, TABLE_WORDS, Format, FunctionCode, Half, Opcode, Region, records
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.golden.isa_model import Machine
 from amaranth_tpu.sim.verification.programs import Hazards, initialisation
 from core_programs import Case, least_fields
@@ -16,132 +16,6 @@ GOOD = {opcode: least_fields(opcode, rows=2, lanes=3) for opcode in Opcode} | {
     Opcode.LOAD_WEIGHTS: least_fields(Opcode.LOAD_WEIGHTS),
     Opcode.LOAD_TABLE: dict(rows=2, first=120),
 }
-
-
-def edges(config):
-    """Yields `(opcode, fields)` of instructions just inside and just outside each limit of a field."""
-    n, bus = config.n, config.bus_bytes
-    size, depths = (
-        Case.sizes["SCRATCH"],
-        {
-            "buffer": config.unified_buffer_depth,
-            "acc": config.accumulator_depth,
-            "bias": config.bias_depth,
-            "operand": config.unified_buffer_depth,
-        },
-    )
-    for opcode, good in GOOD.items():
-        fields = INSTRUCTIONS[opcode].widths
-        yield opcode, good
-        if "function" in fields:
-            yield from ((opcode, {**good, "function": function}) for function in (2, 3, 15))
-        for name in ("rows", "rows0", "rows1", "tiles", "tiles0", "tiles1", "window0", "window1"):
-            if name in fields:
-                yield opcode, {**good, name: 0}
-        for name in depths:
-            if name in fields:
-                rows = 2 if opcode is Opcode.MATMUL and name == "acc" else 1 if opcode is Opcode.MATMUL else good.get("rows", 2)
-                extra = dict(start=1) if name == "bias" and opcode is Opcode.MATMUL else {}
-                last = depths[name] - (1 if opcode is Opcode.MATMUL and name == "bias" else rows)
-                if opcode is Opcode.MATMUL and name == "buffer":
-                    last = depths[name] - 2
-                for place in (last, last + 1, 0xFFFF):
-                    yield opcode, {**good, **extra, name: place}
-        if "offset" in fields:
-            row = {Opcode.LOAD_BIAS: 4 * n, Opcode.LOAD_WEIGHTS: 2 * n * n}.get(opcode, 2 * n)
-            last = size - good["rows"] * row
-            for offset in (last, last + bus, last - bus + 1, 1, bus // 2, 0xFFFFFFFF & -bus):
-                yield opcode, {**good, "offset": offset}
-            yield opcode, {**good, "rows": 0xFFFF}
-            for region in Region:
-                yield opcode, {**good, "region": region}
-    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX, Opcode.MULTIPLY):
-        for lanes in (0, n, n + 1, 255):
-            yield opcode, {**GOOD[opcode], "lanes": lanes}
-    for opcode in (Opcode.ACTIVATE, Opcode.POOL, Opcode.SOFTMAX):
-        for buffer in (depths["buffer"] - 4, depths["buffer"] - 3):
-            yield opcode, {**GOOD[opcode], "format": Format.BINARY32, "buffer": buffer}
-    pool, last = GOOD[Opcode.POOL], depths["acc"] - 2
-    for count in ("rows1", "window0", "window1"):
-        for stride in (last, last + 1, 0xFFFF):
-            yield Opcode.POOL, {**pool, count: 2, count + "_stride": stride}
-    for stride in (last + 1, last + 2, 0xFFFF):
-        yield Opcode.POOL, {**pool, "rows0_stride": stride}
-    for format_, last in ((Format.BFLOAT16, depths["buffer"] - 2), (Format.BINARY32, depths["buffer"] - 4)):
-        for stride in (last, last + 1, 0xFFFF):
-            yield Opcode.POOL, {**pool, "format": format_, "rows1": 2, "buffer_stride": stride}
-    yield (
-        Opcode.POOL,
-        {**pool, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.POOL].widths.items() if width == 16], 0xFFFF)},
-    )
-    softmax = {**GOOD[Opcode.SOFTMAX], "tiles": 3}
-    for stride, last in (("acc_stride", depths["acc"] // 2 - 1), ("buffer_stride", depths["buffer"] // 2 - 1)):
-        for value in (last, last + 1, 0xFFFF):
-            yield Opcode.SOFTMAX, {**softmax, stride: value}
-    for value in (depths["buffer"] // 2 - 2, depths["buffer"] // 2 - 1):
-        yield Opcode.SOFTMAX, {**softmax, "format": Format.BINARY32, "buffer_stride": value}
-    yield Opcode.SOFTMAX, {**softmax, **dict.fromkeys(("tiles", "acc_stride", "buffer_stride"), 0xFFFF)}
-    for word in (1, n - 1, n, TABLE_WORDS - 2 * n, TABLE_WORDS - n, TABLE_WORDS, 1 << 15):
-        yield Opcode.LOAD_TABLE, {**GOOD[Opcode.LOAD_TABLE], "word": word}
-    matmul = GOOD[Opcode.MATMUL]
-    for count in ("rows0", "rows1", "tiles0", "tiles1"):
-        last = depths["buffer"] - 1 - (1 if count != "rows0" else 0)
-        for stride in (last, last + 1, 0xFFFF):
-            yield Opcode.MATMUL, {**matmul, count: 2, count + "_stride": stride}
-        if count.startswith("tiles"):
-            for stride in (depths["acc"] - 2, depths["acc"] - 1, 0xFFFF):
-                yield Opcode.MATMUL, {**matmul, count: 2, count + "_acc_stride": stride}
-    for rows1 in (depths["acc"] // 2, depths["acc"] // 2 + 1, 0xFFFF):
-        yield Opcode.MATMUL, {**matmul, "rows1": rows1}
-    for tiles0 in (depths["bias"], depths["bias"] + 1):
-        yield Opcode.MATMUL, {**matmul, "start": 1, "tiles0": tiles0}
-    yield (
-        Opcode.MATMUL,
-        {**matmul, **dict.fromkeys([name for name, width in INSTRUCTIONS[Opcode.MATMUL].widths.items() if width == 16], 0xFFFF)},
-    )
-
-
-def training_edges(config):
-    """Yields instructions at the limits of fields that need `training` or `attention`. A core without these refuses each."""
-    n, depths = config.n, {"buffer": config.unified_buffer_depth, "acc": config.accumulator_depth, "bias": config.bias_depth}
-    yield Opcode.LOAD_WEIGHTS, {**GOOD[Opcode.LOAD_WEIGHTS], "transpose": 1}
-    bias = GOOD[Opcode.LOAD_BIAS]
-    yield from ((Opcode.LOAD_BIAS, {**bias, "half": half}) for half in range(4))
-    last = Case.sizes["SCRATCH"] - bias["rows"] * 2 * n
-    for offset in (last, last + config.bus_bytes):
-        yield Opcode.LOAD_BIAS, {**bias, "half": Half.UPPER, "offset": offset}
-    matmul = {**GOOD[Opcode.MATMUL], "bias_rows": 1, "rows1": 2, "tiles0": 2}
-    for start in (0, 1):
-        last = max(0, depths["bias"] - matmul["rows0"] * 2 - 1)
-        yield from ((Opcode.MATMUL, {**matmul, "start": start, "bias": place}) for place in (last, last + 1, 0xFFFF))
-    yield Opcode.MATMUL, {**matmul, "start": 0, "rows1": depths["bias"], "rows0": 1, "tiles0": 1}
-    for opcode, format_ in ((Opcode.ACTIVATE, Format.PLANES), (Opcode.POOL, Format.INDEX)):
-        good = {**GOOD[opcode], "format": format_}
-        rows = 2 * format_.height
-        yield from ((opcode, {**good, "function": function}) for function in FunctionCode)
-        yield from ((opcode, {**good, "buffer": place}) for place in (depths["buffer"] - rows, depths["buffer"] - rows + 1))
-        yield opcode, {**good, "format": 5 - format_.value}
-    for format_ in (Format.PLANES, Format.INDEX):
-        yield Opcode.SOFTMAX, {**GOOD[Opcode.SOFTMAX], "format": format_}
-    for opcode, format_ in ((Opcode.SELECT, None), (Opcode.POOL, Format.BFLOAT16), (Opcode.POOL, Format.BINARY32)):
-        good = {**GOOD[opcode], **({"format": format_} if format_ else {}), "rows0": 3, "rows0_stride": 0}
-        last = (depths["buffer"] - (format_.height if format_ else 1)) // 2
-        yield from ((opcode, {**good, "buffer_step": step}) for step in (1, 2, last, last + 1, 0xFFFF))
-        yield opcode, {**good, "rows0": 1, "buffer_step": 0xFFFF}
-    select, last = GOOD[Opcode.SELECT], depths["buffer"] - 2
-    for stride in ("operand_stride", "buffer_stride"):
-        yield from ((Opcode.SELECT, {**select, "rows1": 2, stride: place}) for place in (last, last + 1, 0xFFFF))
-    for name, last in (("rows1_stride", depths["acc"] - 2), ("rows0_stride", depths["acc"] - 1)):
-        yield from ((Opcode.SELECT, {**select, "rows1": 2, name: place}) for place in (last, last + 1, 0xFFFF))
-    yield Opcode.SELECT, {**select, **dict.fromkeys(list(select) + ["operand_stride", "buffer_stride", "buffer_step"], 0xFFFF)}
-
-
-def transposing_edges(config):
-    n = config.n
-    load = {**GOOD[Opcode.LOAD], "transpose": 1}
-    yield from ((Opcode.LOAD, {**load, "rows": rows}) for rows in (1, n - 1, n, n + 1, 2 * n, 0))
-    last = config.unified_buffer_depth - n
-    yield from ((Opcode.LOAD, {**load, "rows": n, "buffer": place}) for place in (last, last + 1))
 
 
 def random_word(rng):
@@ -199,23 +73,6 @@ def check_refused(rng, config, words, *, memory=None):
         case.write(allowed)
     same(allowed, result["memory"])
     return cases
-
-
-def reserved_bits(config, opcode):
-    """Returns the indices of the reserved bits of `opcode`, which must be 0."""
-    record = records(config).get(opcode, INSTRUCTIONS[opcode])
-    return [bit for bit in range(256) if record.reserved >> bit & 1]
-
-
-# promise: fault-ends
-@pytest.mark.parametrize("config", slow(SMALL, FULL), ids=["small", "full"])
-def test_every_edge(rng, config):
-    words = [encode(opcode, **fields) for opcode, fields in [*edges(config), *training_edges(config), *transposing_edges(config)]]
-    for opcode in GOOD:
-        reserved = reserved_bits(config, opcode)
-        words += [encode(opcode, **GOOD[opcode]) | 1 << int(bit) for bit in {reserved[0], reserved[-1], rng.choice(reserved)}]
-    causes = {str(case.fault and case.fault[0]) for case in check_refused(rng, config, words)}
-    assert {"None", "ILLEGAL", "LENGTH", "ADDRESS"} <= causes
 
 
 # promise: checked-first
