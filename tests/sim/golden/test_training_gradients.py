@@ -115,7 +115,7 @@ def test_derivative_is_evaluated_at_the_rounded_sums(rng):
 def test_the_first_largest_of_a_window(rng):
     """The gradient of pooling goes to the first maximum in the order of y, x, and a maximum of 0 or less gets none. The test
     loops over windows with many ties."""
-    down, across, height, width = (int(size) for size in rng.integers(1, 4, 4))
+    (down, across), (height, width) = rng.integers(2, 4, 2).tolist(), rng.integers(1, 4, 2).tolist()
     sums = rng.choice(np.array([-1, -0.0, 0, 1, 2], np.float32), (2, height * down + 1, width * across, 3))
     pool = Pool((down, across), (height, width), (down, across))
     largest, index = Sums().pool(sums, pool, True)
@@ -132,6 +132,24 @@ def test_the_first_largest_of_a_window(rng):
         if values[first][0] > 0:
             expected[b, *places[first], c] = gradient[b, y, x, c]
     assert np.array_equal(spread, expected)
+
+
+def test_weight_gradients_add_up_in_order(rng):
+    """Weight gradients are summed in ascending order of (sample, y, x), which values of very different sizes reveal."""
+    values = round_bfloat16((2.0 ** rng.integers(-12, 12, (3, 5, 5, 1))).astype(np.float32))
+    gradient = round_bfloat16((2.0 ** rng.integers(-12, 12, (3, 4, 4, 1)) * rng.choice([-1, 1], (3, 4, 4, 1))).astype(np.float32))
+    term = Convolution(random_values(rng, (2, 2, 1, 1)))
+    found = Sums().weight_gradient(values, term, gradient)
+    for ky, kx in np.ndindex(2, 2):
+        total = np.float32(0)
+        for b, y, x in np.ndindex(3, 4, 4):
+            product = np.float32(values[b, y + ky, x + kx, 0]) * np.float32(gradient[b, y, x, 0])
+            total = np.float32(total + product)
+        assert found[ky, kx, 0, 0] == total
+    total = np.float32(0)
+    for value in gradient.reshape(-1):
+        total = np.float32(total + np.float32(value))
+    assert Sums().bias_gradient(gradient)[0] == total
 
 
 @pytest.mark.parametrize("kind", ["normal", "tiny", "any"])
