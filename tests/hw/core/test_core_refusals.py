@@ -75,7 +75,7 @@ def check_refused(rng, config, words, *, memory=None):
     return cases
 
 
-# promise: checked-first
+# promise: checked-first, fault-ends
 @pytest.mark.parametrize("config", [SMALL, *slow(FULL)], ids=["small", "full"])
 def test_random_words(rng, config):
     words = [word for word in (random_word(rng) for _ in range(100)) if is_short(word)]

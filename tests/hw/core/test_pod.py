@@ -20,6 +20,7 @@ def words_of(words, size):
     return sum(words_sent(f["mode"], size, f["segment"] * f["rounds"], POD.n) for f in rings)
 
 
+# promise: ring-bits
 @pytest.mark.parametrize(
     "size, pause, link_latency",
     [(2, 0.2, 0), *slow((3, 0, 2), *((size, 0.3, latency) for size in range(2, 9) for latency in (0, 3)))],
