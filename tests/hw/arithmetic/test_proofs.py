@@ -95,6 +95,7 @@ def test_command_fails(command, words, status, message):
     assert done.returncode == status and message in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 def test_module_is_a_command(command):
     done = command("divider", main=lambda: runpy.run_module(prove.__name__, run_name="__main__"))
     assert done.returncode == 2 and "error: " in done.stderr and "no part 'divider'" in done.stderr
