@@ -209,7 +209,7 @@ def test_pages_have_the_current_texts(built):
 
 @pytest.mark.slow
 def test_dead_links(monkeypatch, tmp_path):
-    """Links to missing headings and files make the build fail, and the error names each of them."""
+    """Links to missing headings and files make the build fail, and the error names each one."""
     monkeypatch.setattr(site, "GUIDES", {"How to": ["stalls"], "Explanation": [], "Tutorials": []})
     dead = ["../../../hw/none.py", "stalls.md#nowhere", "../../../hw/README.md#lost", "../../../hw/none.svg"]
     text = "".join(f"[x]({one})\n" for one in [*dead, "../../../hw/README.md#three"])

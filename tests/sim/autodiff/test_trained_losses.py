@@ -61,7 +61,7 @@ def _joined(rng):
 
 
 def _letters(rng, is_tied=True):
-    """Returns a language model, and token ids with the next ids; some of them are padding."""
+    """Returns a language model, and token ids with the next ids; some ids are padding."""
     ids = rng.integers(0, 6, (6, 6))
     labels = np.where(rng.random((6, 5)) < 0.2, PADDING, ids[:, 1:])
     return language_model(rng, is_tied=is_tied), ids[:, :-1], labels

@@ -199,7 +199,7 @@ def _own_token(rng, is_zero=False):
 
 
 def _upsampled(rng, kind):
-    """Returns a model that computes four pixels or more for each one, and a convolution of them."""
+    """Returns a model that computes four pixels or more for each one, and their convolution."""
     b = Builder(["n", 2, 3, 3])
     b("Conv", weights(rng, 4, 2, 2, 2), weights(rng, 4))
     b("Tanh")
@@ -272,7 +272,7 @@ def _batch(rng, training, count=6):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_step(rng, tmp_path, name):
-    """Gradients are near finite differences, and results are those of inference. The step on a core has the golden model's bits.
+    """Gradients are near finite differences, and results equal inference. The step on a core has the golden model's bits.
     The trained model has the operators of its file."""
     training = _loaded(rng, name, tmp_path)
     (x, targets), state = _batch(rng, training), initial_state(training, Sgd())

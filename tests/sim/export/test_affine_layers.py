@@ -95,7 +95,7 @@ def _model(rng, folder, before, axis, rank, channels, behind):
 
 @pytest.mark.parametrize("name", CASES)
 def test_layer_is_rewritten(rng, tmp_path, name):
-    """The results are those of the Mul and the Add, which are gone. The weights are known to be combined."""
+    """The results equal the Mul and the Add, which are gone. The weights are known to be combined."""
     before, axis, rank, channels, is_folded = CASES[name]
     path = _model(rng, tmp_path, before, axis, rank, channels, behind=rank == 4 and axis == 1)
     x = rng.normal(size=(3, 4, 5, 5)).astype(np.float32)

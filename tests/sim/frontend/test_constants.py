@@ -202,7 +202,7 @@ def test_copies_of_the_same_values(tmp_path, factor, least, before):
 
 
 def test_sums_that_share_a_shift(tmp_path):
-    """The sum of two layers whose large biases cancel is refused, because binary32 rounds each of them."""
+    """The sum of two layers whose large biases cancel is refused, because binary32 rounds each sum."""
     b = Builder([None, 2])
     first = b("Gemm", np.eye(2, dtype=np.float32), constant([ROUND, 1]))
     b.node("Gemm", ["x", 2 * np.eye(2, dtype=np.float32), constant([-ROUND, 1])])
