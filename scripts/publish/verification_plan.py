@@ -65,5 +65,8 @@ def verification_plan():
         raise ValueError(f"no promise of the datasheet is named {min(unknown)!r}; correct the comment above its evidence")
     if bare := promised.keys() - found.keys():
         raise ValueError(f"promise {min(bare)!r} of the datasheet has no evidence; add a comment above a test or a claim")
-    rows = [[text.replace("|", "\\|"), *("<br>".join(found[name][kind]) for kind in _KINDS)] for name, text in promised.items()]
+    rows = [
+        [text.replace("(#", f"({DATASHEET.name}#"), *("<br>".join(found[name][kind]) for kind in _KINDS)]
+        for name, text in promised.items()
+    ]
     return markdown_table(["promise", *_KINDS], rows)
