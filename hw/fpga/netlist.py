@@ -115,15 +115,20 @@ class BlockHierarchy:
 
 
 def module_digests(verilog):
-    """Returns a digest for each module of a core, {module: digest}. Modules whose texts differ only in the numbers of internal
-    nets have the same digest. The versions of the tools, which the text names, change all digests."""
-    tools = _TOOLS.search(verilog)
-    digests = {}
-    for module in _MODULE.finditer(verilog):
-        numbers: dict[str, str] = {}
-        text = _NUMBER.sub(lambda match, numbers=numbers: numbers.setdefault(match[0], f"#{len(numbers)}"), module[0])
-        digests[module[1]] = hashlib.sha256(f"{tools and tools[0]}\n{text}".encode()).hexdigest()
-    return digests
+    """Returns a digest for each module of a core and the modules in it, {module: digest}. Modules whose texts differ only in the
+    numbers of internal nets have the same digest. The versions of the tools, which the text names, change all digests."""
+    tools, digests = _TOOLS.search(verilog), {}
+    bodies = {module[1]: module[0] for module in _MODULE.finditer(verilog)}
+
+    def digest(name):
+        if name not in digests:
+            numbers: dict[str, str] = {}
+            text = _NUMBER.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), bodies[name])
+            inside = [digest(module) for module, _ in _INSTANCE.findall(bodies[name]) if module in bodies]
+            digests[name] = hashlib.sha256("\n".join([tools[0] if tools else "", text, *inside]).encode()).hexdigest()
+        return digests[name]
+
+    return {name: digest(name) for name in bodies}
 
 
 def _add(counts, cell, number, cells):

@@ -272,11 +272,14 @@ def test_latch(tmp_path, flat):
 
 def test_known_modules_are_not_synthesized_again(tmp_path):
     """A module that differs only in the numbers of internal nets keeps the cells of an earlier synthesis: 1,000 flip-flops. A
-    module with another text is synthesized."""
+    module with another text is synthesized, and so is a module around it."""
+    ports = "(\n  input wire clk,\n  output wire q\n);\n"
     design = (
-        "module tpu_a (\n  input wire clk,\n  output reg q\n);\n  wire \\$7 ;\n  assign \\$7 = ~q;\n"
-        "  always @(posedge clk) q <= \\$7 ;\nendmodule\n"
-        "module tpu_b (\n  input wire clk,\n  output reg q\n);\n  always @(posedge clk) q <= ~q;\nendmodule\n"
+        f"module tpu_a {ports}  reg r;\n  wire \\$7 ;\n  assign \\$7 = ~r;\n  always @(posedge clk) r <= \\$7 ;\n"
+        "  assign q = r;\nendmodule\n"
+        f"module tpu_c {ports}  reg r;\n  always @(posedge clk) r <= ~r;\n  assign q = r;\nendmodule\n"
+        f"module tpu_b {ports}  wire x;\n  reg r;\n  tpu_c c (\n    .clk(clk),\n    .q(x)\n  );\n"
+        "  always @(posedge clk) r <= x;\n  assign q = r;\nendmodule\n"
         "module tpu (\n  input wire clk,\n  output wire x,\n  output wire y\n);\n"
         "  tpu_a a (\n    .clk(clk),\n    .q(x)\n  );\n  tpu_b b (\n    .clk(clk),\n    .q(y)\n  );\nendmodule\n"
     )
@@ -286,11 +289,11 @@ def test_known_modules_are_not_synthesized_again(tmp_path):
         blocks, *_ = synthesize(text, find_target("ecp5-25"), tmp_path, top="tpu", flat=False, known=known)
         return {name: block["ff"] for name, block in blocks.items()}
 
-    assert flip_flops(design) == {"a": 1, "b": 1} and len(known) == 3
+    assert flip_flops(design) == {"a": 1, "b": 2} and len(known) == 4
     for counts in known.values():
         if "TRELLIS_FF" in counts:
             counts["TRELLIS_FF"] = 1000
-    assert flip_flops(design.replace("$7", "$9").replace("~q;\nendmodule", "q ^ 1;\nendmodule")) == {"a": 1000, "b": 1}
+    assert flip_flops(design.replace("$7", "$9").replace("r <= ~r", "r <= r ^ 1")) == {"a": 1000, "b": 2}
 
 
 def test_netlist_is_whole_or_missing(tmp_path, monkeypatch):
