@@ -1,5 +1,6 @@
 """The header of the generated Verilog: licence, versions, configuration, and lint waivers."""
 
+import functools
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +19,7 @@ _WAIVERS = {
 }
 
 
+@functools.cache
 def package_version():
     """Returns the version of this package: from the checkout of this file, else from the installed package."""
     project = _ROOT / "pyproject.toml"

@@ -26,7 +26,7 @@ from .passes.folding import fold
 from .passes.pipeline import LOWERING, MAPPING, run_passes
 from .passes.stacking import stacked
 from .passes.ungrouping import ungrouped, without_groups
-from .program_cache import key_of, load, store
+from .program_cache import key_of, load, most_bytes, store
 from .program_tensors import tensors_of
 
 __all__ = ["compile_graph", "explained", "lowered_step", "network_of"]
@@ -61,17 +61,19 @@ def compile_graph(graph, config, batch, cores=1, fast=False, progress=None):
     CompileError
         If the graph does not fit the core. The message is one line.
     """
-    batch, key = int(batch), key_of(graph, config, int(batch), cores, fast)
+    batch = int(batch)
+    key = key_of(graph, config, batch, cores, fast) if most_bytes() else None
     if not graph.state:
         (graph,) = run_passes(LOWERING, graph, config, batch)
     _check(graph, config, cores)
     variants = _variants(graph, config, batch, cores)
-    if found := load(key):
+    if key and (found := load(key)):
         number, code = found
         return variants[number].program(code)
     number, schedule = _fastest(variants, fast, progress)
     code = variants[number].code(schedule)
-    store(key, number, code)
+    if key:
+        store(key, number, code)
     return variants[number].program(code, schedule.ops)
 
 

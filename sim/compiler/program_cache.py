@@ -79,7 +79,7 @@ def _add(digest, value):
 def load(key):
     """Returns the number of the variant and the :class:`Code` stored under a key. Returns None if nothing is stored under the
     key."""
-    content = _CACHE.load(key) if most_bytes() else None
+    content = _CACHE.load(key)
     if content is None:
         return None
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -92,8 +92,6 @@ def load(key):
 
 def store(key, variant, code):
     """Stores a program under a key. Deletes the oldest files beyond `TPU_PROGRAMS_MB`."""
-    if not most_bytes():
-        return
     plain, file = {"variant": variant, **vars(code), "cost": asdict(code.cost)}, io.BytesIO()
     words, image, places = (plain.pop(name) for name in ("words", "image", "places"))
     text = json.dumps(plain, default=int).encode()  # converts numpy's integers

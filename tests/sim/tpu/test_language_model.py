@@ -11,7 +11,7 @@ from amaranth_tpu.sim.data.gguf_file import GgufFile
 from amaranth_tpu.sim.models.llama import block_model
 from amaranth_tpu.sim.tpu import load
 from amaranth_tpu.sim.tpu.language_model import LanguageModel
-from command import refused, tpu
+from command import refused
 from language_files import WORDS, language_file, logits
 
 CORE = from_preset("transformer", n=4)
@@ -88,18 +88,18 @@ def test_tokens(tmp_path, rng):
     assert "".join(map(text, pieces)) == "naïve 東京"
 
 
-def test_command(tmp_path, rng):
+def test_command(command, tmp_path, rng):
     language_file(tmp_path / "m.gguf", rng)
     options = "--model", tmp_path / "m.gguf", "--n", 4, "--json"
-    done = tpu("chat", "hello", "--tokens", 3, "--window", 48, "--simulator", "model", *options)
+    done = command("chat", "hello", "--tokens", 3, "--window", 48, "--simulator", "model", *options)
     answer = json.loads(done.stdout)
     assert done.returncode == 0 and answer["prompt"] == "hello" and answer["prompt_cycles"] > 1000
-    done = tpu("text", "--prompt", "hello", "--letters", 3, "--simulator", "golden", *options)
+    done = command("text", "--prompt", "hello", "--letters", 3, "--simulator", "golden", *options)
     assert done.returncode == 0 and json.loads(done.stdout)["prompt"] == "hello"
 
 
-def test_command_without_a_model(tmp_path):
-    refused(tpu("chat", "hello", "--model", tmp_path / "none.gguf"), "No such file")
+def test_command_without_a_model(command, tmp_path):
+    refused(command("chat", "hello", "--model", tmp_path / "none.gguf"), "No such file")
 
 
 @pytest.mark.parametrize(
