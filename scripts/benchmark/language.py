@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import track
 
 from amaranth_tpu.hw.config import from_preset
+from amaranth_tpu.sim.check.onnxruntime_import import import_onnxruntime
 from amaranth_tpu.sim.models.llama import block_model
 from amaranth_tpu.sim.tpu.language_model import LanguageModel
 
@@ -29,8 +30,6 @@ class _Binary32(LanguageModel):
     """The same weights in binary32, by onnxruntime."""
 
     def _run(self, part, name, shared, weights, values):
-        import onnxruntime
-
         if part == "head":
             tensors = self.weights.tensors
             x = values["x"] / np.sqrt(np.square(values["x"]).mean(axis=-1, keepdims=True) + self.sizes.epsilon)
@@ -39,7 +38,7 @@ class _Binary32(LanguageModel):
         own = {one: self.weights.tensors[f"blk.{name}.{one}.weight"].values() for one in self.sizes.shapes()}
         proto = block_model(self.sizes, own, values["x"].shape[1], values["past_keys"].shape[2])
         values = {one: value if value.ndim == len(shape) else value[:, None] for one, value, shape in _shaped(proto, values)}
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = import_onnxruntime().InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         return dict(zip(("y", "key", "value"), session.run(None, values), strict=True))
 
 
