@@ -47,7 +47,8 @@ def _replacements(node):
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-        yield ast.Constant(node.value + 1)
+        if not getattr(node, "is_width", False):
+            yield ast.Constant(node.value + 1)
         if node.value:
             yield ast.Constant(node.value - 1)
     elif isinstance(node, ast.IfExp):
@@ -82,7 +83,10 @@ def _silent(node):
 
 
 def _walk(node):
-    """Yields all nodes whose meaning counts."""
+    """Yields all nodes whose meaning counts. Marks the widths of signals, because a wider signal changes nothing."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Signal", "In", "Out"):
+        for part in (part for argument in node.args for part in ast.walk(argument)):
+            part.is_width = True
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):

@@ -15,7 +15,7 @@ def unit(m, a: int = 3):
         m.d.sync += [a.eq(Mux(b, c, d)), e.eq(~f)]
     if not a:
         raise ValueError(f"{a + 1} is out of range")
-    return a if a and True else 0
+    return a if a and True else Signal(5)
 '''
 
 
@@ -32,8 +32,10 @@ def test_mutations_of_a_source():
         (7, "not a -> a"),
         (9, "a and True -> a or True"),
         (9, "True -> False"),
-        (9, "a if a and True else 0 -> 0 if a and True else a"),
+        (9, "a if a and True else Signal(5) -> Signal(5) if a and True else a"),
+        (9, "5 -> 4"),
     }
+    assert (9, "5 -> 6") not in found, "a wider signal changes nothing"
     assert not {line for line, _ in found} & {1, 2, 8}, "texts, exports and errors have no meaning for the hardware"
 
 
