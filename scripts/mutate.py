@@ -79,13 +79,15 @@ def draw(count, seed, chosen=()):
 
 
 def test_stages(path):
-    """Returns the tests of a file as lists, in order: its own tests, tests of hardware that import it, the tests of its folder,
+    """Returns the tests of a file as lists, in order: its own tests, tests and proofs that import it, the tests of its folder,
     then of the core or the compiler."""
     parts = Path(path)
     room, module = Path("tests") / parts.parent, f"amaranth_tpu.{'.'.join(parts.with_suffix('').parts)} import"
     last = next(Path(tests) for folder, tests in _FOLDERS.items() if path.startswith(folder + "/"))
     others = [test.relative_to(ROOT) for test in sorted((ROOT / "tests" / "hw").rglob("test_*.py")) if module in test.read_text()]
     importing = [test for test in others if last not in test.parents]
+    if any(module in proof.read_text() for proof in (ROOT / "sim" / "proofs").glob("*.py")):
+        importing.append(Path("tests/sim/proofs"))
     stages = [[room / f"test_{parts.stem}.py"], importing, [room] if room != Path("tests/hw") else [], [last]]
     existing = [[test.as_posix() for test in stage if (ROOT / test).exists()] for stage in stages]
     return [stage for number, stage in enumerate(existing) if stage and stage not in existing[:number]]

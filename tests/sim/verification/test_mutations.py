@@ -65,7 +65,7 @@ def test_drawn_mutants_have_tests(seed):
 @pytest.mark.slow
 def test_a_mutant_in_a_copy(monkeypatch, tmp_path):
     """The tests in the copy of the tree import the copy: they notice a changed file, and pass again afterwards."""
-    path, tests = "hw/lib/short_fifo.py", "tests/hw/lib/test_short_fifo.py"
+    path, tests = "hw/lib/width_converter.py", "tests/hw/lib/test_width_converter.py"
     monkeypatch.setattr(mutate, "test_stages", lambda _: [[tests]])
     tree = mutate.copy_tree(tmp_path)
     source = (tree / path).read_text()
