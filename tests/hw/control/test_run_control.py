@@ -171,3 +171,27 @@ async def silence(ports, rng, *, timeout, quiet):
 @pytest.mark.parametrize("timeout", [1, 2, 100])
 def test_timeout_counts_cycles_to_within_one(timeout, quiet):
     assert abs(simulate(RunControl(config=Config(ring=True)), silence, seed=seed(), timeout=timeout, quiet=quiet) - timeout) <= 1
+
+
+async def one_reason(ports, rng):
+    """Runs with one reason each. Its counter equals the cycles of the run, and the others are 0. `busy` has priority, then the lowest
+    bit of the stalls."""
+    count = 1 + len(STALLS)
+    for number in range(count):
+        stall = rng.getrandbits(len(STALLS)) | 1 if not number else (1 | 2 * rng.getrandbits(8)) << number - 1
+        stall &= (1 << len(STALLS)) - 1
+        ports.set(reader__quiet=1, writer__quiet=1, array__busy=not number, array__stall=stall, registers__timeout=1000)
+        for start, halted in [(0, 0)] * 3 + [(1, 0)] + [(0, 0)] * 9 + [(0, 1)] + [(0, 0)] * 5:
+            ports.set(registers__start=start, halted=halted)
+            await ports.tick()
+        found = []
+        for index in range(count):
+            ports.set(registers__counter=1 + index)  # the word address of `busy` is 0x21, modulo 16
+            await ports.tick()
+            found.append(ports.get("registers__count"))
+        cycles = ports.get("registers__cycles")
+        assert cycles > 5 and found == [cycles if index == number else 0 for index in range(count)]
+
+
+def test_one_reason_counts_all_cycles():
+    simulate(RunControl(config=Config(ring=True)), one_reason, seed=seed())

@@ -51,11 +51,9 @@ def test_drawn_mutants_have_tests(seed):
     drawn = mutate.draw(20, seed)
     assert len({path for path, _ in drawn}) > 8 and all(mutate.test_stages(path) for path, _ in drawn)
     assert mutate.draw(20, seed) == drawn
-    assert mutate.test_stages("hw/ring/link_fifo.py") == [
-        ["tests/hw/ring/test_link_fifo.py"],
-        ["tests/hw/ring"],
-        ["tests/hw/core"],
-    ]
+    stages = mutate.test_stages("hw/ring/link_fifo.py")
+    assert "tests/hw/ring/test_link_fifo.py" in stages[0] and stages[-2:] == [["tests/hw/ring"], ["tests/hw/core"]]
+    assert any("tests/sim/proofs" in stage for stage in mutate.test_stages("hw/lib/short_fifo.py"))
     assert "tests/hw/spec/test_datasheet.py" in mutate.test_stages("hw/cycles.py")[0]
     assert mutate.test_stages("sim/compiler/passes/folding.py") == [["tests/sim/compiler"]]
     few = mutate.draw(9999, seed, ["hw/ring/ring_guard.py"])
