@@ -174,8 +174,8 @@ def test_timeout_counts_cycles_to_within_one(timeout, quiet):
 
 
 async def one_reason(ports, rng):
-    """Runs with one reason each. Its counter equals the cycles of the run, and the others are 0. `busy` has priority, then the lowest
-    bit of the stalls."""
+    """Runs with one reason each. Its counter equals the cycles of the run, and the others are 0. `busy` has priority, then the
+    lowest bit of the stalls."""
     count = 1 + len(STALLS)
     for number in range(count):
         stall = rng.getrandbits(len(STALLS)) | 1 if not number else (1 | 2 * rng.getrandbits(8)) << number - 1
