@@ -234,6 +234,7 @@ OF_OWN_FORM = {
     "transposed convolution": lambda rng: _upsampled(rng, "ConvTranspose"),
     "resized": lambda rng: _upsampled(rng, "Resize"),
     "depth to space": lambda rng: _upsampled(rng, "DepthToSpace"),
+    "slope": lambda rng: _slopes(rng, 1, 6),
     "slopes of channels": lambda rng: _slopes(rng, 6, 6),
     "slopes of positions": lambda rng: _slopes(rng, (3, 2, 4), 2, 2, 4),
 }
@@ -316,7 +317,7 @@ def test_copies_of_one_value(rng, tmp_path):
     assert other.shape == (1, 1, 6) and len(np.unique(other)) == 1
     assert abs(other.flat[0] - one.sum()) < 0.05 * np.abs(one).sum()
     run_steps(compile_step(tied, Sgd(), Config(n=4, training=True), 6), tied, Sgd(), rng)
-    each = _loaded(rng, "slopes", tmp_path)
+    each = _loaded(rng, "slopes of channels", tmp_path)
     assert not ModelWriter(each).tied(each).ties
 
 
