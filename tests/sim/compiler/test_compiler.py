@@ -180,9 +180,9 @@ def test_bad_samples_are_refused():
     program = compile_network(network(np.random.default_rng(seed()), [4, 4]), Config(n=4), 2)
     with pytest.raises(TypeError, match="bfloat16"):
         program.pack_input(np.zeros((2, 4), np.float32))
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="samples must be of shape"):
         program.pack_input(np.zeros((2, 5), bfloat16))
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="samples must be of shape"):
         program.pack_input(np.zeros((3, 4), bfloat16))
 
 

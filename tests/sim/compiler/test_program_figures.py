@@ -131,7 +131,7 @@ PROGRAMS = {
     "step of images, wide": partial(_step, _images, Sgd(0.9), replace(TRAINING, n=8, accumulator_depth=128), 2),
     "step of residual": partial(_step, lambda _: _residual(), Sgd(0.9), replace(TRAINING, n=8), 1),
     "step of words": partial(
-        _graph_step, lambda rng: transformer(rng, 4, 8, 2, 5, 1), Sgd(), replace(TRAINING, transpose=False), 2, counted=True
+        _graph_step, lambda rng: transformer(rng, 5, 8, 2, 5, 1), Sgd(), replace(TRAINING, transpose=False), 2, counted=True
     ),
     "ring": partial(_step, lambda rng: chain(rng, (20, 17, 6)), Sgd(0.9), TRAINING, 3, 3),
     "ring, not sharded": partial(_step, lambda rng: chain(rng, (20, 17, 6)), Sgd(0.9), TRAINING, 3, 3, False),
@@ -159,7 +159,7 @@ FIGURES = {
     "step of images": (675, 8065, 19533),
     "step of images, wide": (373, 6031, 18842),
     "step of residual": (1270, 24218, 78298),
-    "step of words": (1639, 29731, 50673),
+    "step of words": (1812, 33306, 58357),
     "ring": (274, 3576, 7685),
     "ring, not sharded": (254, 4795, 11494),
     "ring of images": (1013, 12661, 27529),
