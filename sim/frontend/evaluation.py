@@ -33,7 +33,7 @@ __all__ = ["Evaluation", "check_operators", "refusal_of_operator"]
 #: Operators of dynamic quantisation, whose scales depend on the values of each run.
 _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
 #: Values of a tensor up to which files of any size may go, and further ones for each byte: a small file takes little memory.
-_FEW_VALUES, _FEW_VALUES_OF_A_BYTE = 1 << 22, 8
+_FEW_VALUES, _FEW_VALUES_OF_A_BYTE = 1 << 20, 8
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -228,7 +228,9 @@ class Evaluation:
 
     def _check_values(self, what, value):
         if isinstance(value, SymbolicTensor) and value.size > self.most_values:
-            limit = f"{self.most_values} are supported{' in so small a file' * (self.most_values < MOST_VALUES)}"
+            limit = (
+                f"{self.most_values} are supported{' in so small a file; reduce its inputs' * (self.most_values < MOST_VALUES)}"
+            )
             raise ModelError(f"{what} {value.size} values per sample; at most {limit}")
 
     # Nodes

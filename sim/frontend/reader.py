@@ -181,7 +181,7 @@ def _read(model, folder, keep_softmax):
             with limited_proofs():
                 return reader, *reader.read(keep_softmax)
         except Relayout as better:
-            layouts = layouts | {better.name: better}
+            layouts = layouts | {better.name: better.with_traceback(None)}  # its frames hold all values
         except ModelError as error:
             if first is not None:
                 raise (error if isinstance(first, BatchFixed) and first.certain else first) from None
@@ -191,4 +191,4 @@ def _read(model, folder, keep_softmax):
             again = NO_BATCH if fixed else reader.fixed_by(error) if isinstance(error, BatchFixed) else None
             if again is None:
                 raise
-            first, layouts, samples = error, {}, again
+            first, layouts, samples = error.with_traceback(None), {}, again

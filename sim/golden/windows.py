@@ -43,15 +43,11 @@ def patches(values, term, size):
         source.append(slice(first, max(first, min(have, wanted - before))))  # empty if only padding is read
         target.append(slice(max(0, before), max(0, before) + source[-1].stop - source[-1].start))
     padded[:, target[0], target[1]] = values[:, source[0], source[1]]
-    parts = []
-    for ky in range(term.kernel[0]):
-        for kx in range(term.kernel[1]):
-            rows, columns = (
-                slice(k * dilation, k * dilation + span(count, stride, 1, 1), stride or None)
-                for k, dilation, count, stride in zip((ky, kx), term.dilation, size, term.stride)
-            )
-            parts.append(np.broadcast_to(padded[:, rows, columns], (batch, *size, channels)))
-    return np.stack(parts, axis=3)
+    each, rows, columns, one = padded.strides
+    steps = rows * term.stride[0], columns * term.stride[1], rows * term.dilation[0], columns * term.dilation[1]
+    shape = batch, *size, *term.kernel, channels
+    seen = np.lib.stride_tricks.as_strided(padded, shape, (each, *steps, one))
+    return np.ascontiguousarray(seen.reshape(batch, *size, -1, channels))
 
 
 def add_term(sums, values, term):
@@ -77,14 +73,14 @@ def add_term(sums, values, term):
 
 def pool_max(sums, pool):
     """Returns the largest number of every pooling window, float32 (batch, height, width, channels)."""
-    batch, height, width, channels = sums.shape
     keys = ordered(np.ascontiguousarray(sums).view(np.int32))
-    result = np.full((batch, *pool.size, channels), np.iinfo(np.int32).min, np.int32)
-    positions = [np.arange(count) * stride - before for count, stride, before in zip(pool.size, pool.stride, pool.padding)]
-    for wy in range(pool.window[0]):
-        for wx in range(pool.window[1]):
-            y, x = positions[0] + wy * pool.dilation[0], positions[1] + wx * pool.dilation[1]
-            rows, columns = np.flatnonzero((y >= 0) & (y < height)), np.flatnonzero((x >= 0) & (x < width))
-            place = np.ix_(range(batch), rows, columns)
-            result[place] = np.maximum(result[place], keys[np.ix_(range(batch), y[rows], x[columns])])
-    return ordered(result).view(np.float32)
+    for axis, (count, stride, before) in enumerate(zip(pool.size, pool.stride, pool.padding), 1):
+        all_before, starts = (slice(None),) * axis, np.arange(count) * stride - before
+        result = np.full((*keys.shape[:axis], count, *keys.shape[axis + 1 :]), np.iinfo(np.int32).min, np.int32)
+        for number in range(pool.window[axis - 1]):
+            read = starts + number * pool.dilation[axis - 1]
+            there = np.flatnonzero((read >= 0) & (read < keys.shape[axis]))
+            place = (*all_before, there)
+            result[place] = np.maximum(result[place], keys[(*all_before, read[there])])
+        keys = result
+    return ordered(keys).view(np.float32)

@@ -75,5 +75,6 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None, s
     except ModelError as error:
         if strict:
             raise
-        refusal = error
+        refusal = error.with_traceback(None)  # its frames hold all values of the graph
+        refusal.__context__ = None
     return DividedModel(path, refusal, keep_softmax=probabilities, shapes=shapes, effort=effort, weights=weights, file=file)

@@ -39,15 +39,11 @@ def phases_of(source, index):
     if isinstance(source, Joint) or index.shape[1] % height or index.shape[2] % width:
         return None
     factor = index.shape[1] // height, index.shape[2] // width
-    places = np.arange(height * width).reshape(height, width) * depth
-    channels = np.empty((*factor, len(index)), int)
-    for a, b in np.ndindex(factor):
-        block = index[:, a :: factor[0], b :: factor[1]]
-        first = channels[a, b] = block[:, 0, 0]
-        if first.max() >= depth or not np.array_equal(
-            block, np.where(first < 0, first, first + places[..., None]).transpose(2, 0, 1)
-        ):
-            return None
+    split = index.reshape(-1, height, factor[0], width, factor[1])
+    first, places = split[:, :1, :, :1], np.arange(0, height * width * depth, depth).reshape(height, 1, width, 1)
+    if first.max() >= depth or not (split - first == np.where(first < 0, 0, 1) * places).all():
+        return None
+    channels = first[:, 0, :, 0].transpose(1, 2, 0)
     return None if (index < -1).any() else Phases(factor, channels)
 
 

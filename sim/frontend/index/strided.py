@@ -10,19 +10,24 @@ from ...fusion.nodes import Copy, Input, Joint
 __all__ = ["LANES", "choosing_cost", "copying_cost", "strided", "uncopied"]
 
 LANES, _STAGE = 16, 64  # the array for which costs are estimated; cycles of a stage beside its passes
+_AT_A_TIME = 1 << 18  # places whose cost is estimated together, so that large tensors take little memory
 
 
 def copying_cost(source, order):
     """Returns an estimate of the cycles of a copy of values of a node: the vectors of the source that each vector of the result
     reads. A transposition of vectors reads each once. `order` has the places of the values, (rows, channels)."""
-    rows, channels = order.shape
-    padded = np.pad(order, ((0, 0), (0, -channels % LANES)), constant_values=-1).reshape(-1, LANES)
+    step = max(1, _AT_A_TIME // max(LANES, order.shape[1]))
+    return _STAGE + sum(_vectors_read(source, order[first : first + step]) for first in range(0, len(order), step))
+
+
+def _vectors_read(source, order):
+    padded = np.pad(order, ((0, 0), (0, -order.shape[1] % LANES)), constant_values=-1).reshape(-1, LANES)
     read = np.sort(padded // LANES, axis=1)
     counts = 1 + (read[:, 1:] != read[:, :-1]).sum(axis=1)
     if not isinstance(source, Joint):
         beside = (padded[:, 1:] - padded[:, :-1] == source.shape[2]) | (padded[:, 1:] < 0)
         counts = np.where(beside.all(axis=1), 2, counts)
-    return _STAGE + int(counts.sum())
+    return int(counts.sum())
 
 
 def choosing_cost(node):

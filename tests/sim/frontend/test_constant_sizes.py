@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pytest
 from onnx import TensorProto
 
 from amaranth_tpu.sim.frontend.load import load_network
@@ -124,3 +125,37 @@ def test_room_is_free_again(tmp_path):
     assert run_network(load_network(path), np.array([[1, 2]], np.float32)).tolist() == [[-9, -9]]
     wide = model(lambda b: b.node("DequantizeLinear", [np.full((1 << 22, 2), 3, np.int8), np.array(0.5, np.float32)]))
     assert run_network(load_network(wide.save(tmp_path)), np.array([[1, 2]], np.float32)).tolist() == [[4.5, 4.5]]
+
+
+_PEAK = """
+import logging, sys
+import numpy as np
+from amaranth_tpu.sim import tpu
+
+logging.disable(logging.CRITICAL)
+model = tpu.load(sys.argv[1], effort="fast")
+model.run(np.ones([size or 1 for size in model.inputs[0].shape], np.float32))
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+def _attention(b):
+    b.node("MatMul", [b.node("Softmax", [b.node("MatMul", ["x", b("Transpose", perm=[0, 1, 3, 2])])]), "x"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape, build",
+    [
+        ([1, 1, 1020, 1020], lambda b: b.node("Mul", ["x", b("GlobalAveragePool")])),
+        ([1, 1020, 1020], lambda b: b.node("Concat", [b("Relu"), b.node("Sigmoid", ["x"])], axis=2)),
+        ([1, 256, 64, 63], _attention),
+    ],
+    ids=["image", "concat", "heads"],
+)
+def test_just_below_the_limit_takes_little_memory(tmp_path, shape, build):
+    """Reading and running a file of 1 kB with tensors as large as a small file may have takes less than 500 MB."""
+    b = Builder(shape)
+    build(b)
+    done = subprocess.run([sys.executable, "-c", _PEAK, str(b.save(tmp_path))], capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 500e3

@@ -88,14 +88,20 @@ def test_calls_grow_in_proportion_to_nodes(tmp_path, name):
     assert not grown
 
 
+def _excited():
+    b = Builder([1, 1, 450, 450])
+    b.node("Mul", ["x", b("GlobalAveragePool")])
+    return b
+
+
 @pytest.mark.parametrize(
     "build",
-    [lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400), lambda: _wide(150, 64)],
-    ids=["scales", "concat"],
+    [lambda: _repeated(lambda b, rng, width: b("Mul", np.array(1.5, np.float32)), 100, 400), lambda: _wide(150, 64), _excited],
+    ids=["scales", "concat", "image"],
 )
 def test_memory_is_limited(tmp_path, build):
     """Reading 100 scales in a row, or a wide concatenation, takes less than 40 MB, because no intermediate weight matrices are
-    built."""
+    built. So does an image of one channel, whose pixels are looked at in parts."""
     path = build().save(tmp_path)
     tracemalloc.start()
     try:
