@@ -104,9 +104,8 @@ def test_jobs_that_take_turns_share_table_loads(rng):
 @pytest.mark.parametrize("number", range(40))
 def test_random_graphs(rng, number):
     graph = random_trainable_graph(rng, stages=int(rng.integers(1, 5)), tables=0.3)
-    check(
-        graph, rng, Config(n=int(rng.choice([2, 4, 8])), training=True, transpose=bool(rng.integers(2))), int(rng.integers(1, 12))
-    )
+    config = Config(n=int(rng.choice([2, 4, 8])), training=True, transpose=bool(rng.integers(2)))
+    check(graph, rng, config, int(rng.integers(1, 12)))
 
 
 @pytest.mark.smoke

@@ -121,17 +121,8 @@ def test_compiles_without_warnings(compiler, tmp_path):
         pytest.skip(f"no {compiler}")
     flags = ["-std=c99", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"]
     sources = map(str, sorted((DRIVER / "core").glob("*.c")))
-    command = [
-        compiler,
-        *flags,
-        f"-I{DRIVER}",
-        f"-I{DRIVER / 'core'}",
-        "-shared",
-        "-fPIC",
-        *sources,
-        "-o",
-        str(tmp_path / "x.so"),
-    ]
+    options = *flags, f"-I{DRIVER}", f"-I{DRIVER / 'core'}", "-shared", "-fPIC"
+    command = [compiler, *options, *sources, "-o", str(tmp_path / "x.so")]
     done = captured(command, timeout=120)
     assert done.returncode == 0, done.stderr
 

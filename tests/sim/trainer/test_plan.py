@@ -9,18 +9,9 @@ from amaranth_tpu.scripts.cli.command_line import with_options
 from amaranth_tpu.scripts.tpu import app
 from amaranth_tpu.sim import tpu
 
-FLAGS = {
-    "epochs": "--epochs",
-    "steps": "--steps",
-    "evaluate_every": "--eval-every",
-    "batch_size": "--batch",
-    "cores": "--cores",
-    "optimizer": "--optimizer",
-    "learning_rate": "--rate",
-    "schedule": "--schedule",
-    "dropout": "--dropout",
-    "seed": "--seed",
-}
+SAME = "epochs", "steps", "cores", "optimizer", "schedule", "dropout", "seed"
+FLAGS = {name: f"--{name}" for name in SAME}
+FLAGS |= {"evaluate_every": "--eval-every", "batch_size": "--batch", "learning_rate": "--rate"}
 
 
 def test_arguments_of_fit_are_options_of_train():
