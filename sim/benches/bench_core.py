@@ -90,7 +90,8 @@ async def _flip(dut, cycles, register, bit):
     await ClockCycles(dut.clk, cycles)
     await FallingEdge(dut.clk)
     signal = reduce(getattr, register.split("."), dut.core)
-    signal.value = int(signal.value) ^ 1 << bit
+    if signal.value.is_resolvable:  # else its bits are unknown anyway
+        signal.value = int(signal.value) ^ 1 << bit
 
 
 async def _reuse(dut, first, last):
