@@ -18,9 +18,7 @@ __all__ = ["CORE_REFUSALS", "compile_step"]
 
 #: Operators for which no program of a step is compiled: (operators, the cause in the message). `datasheet` writes them into
 #: sim/README.md.
-CORE_REFUSALS = {
-    "sizes": ("a product of results with different numbers of positions, as in cross-attention", "... sizes can't be compiled")
-}
+CORE_REFUSALS = {"norm": ("gradients clipped by `--clip-norm`", "clip_norm ... can't be compiled as matrix products")}
 
 
 def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):

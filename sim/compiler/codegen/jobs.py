@@ -208,7 +208,7 @@ class SumCode:
         self.started = True
 
     def _starts(self, product, inputs):
-        step = max(1, self.plan.piece // product.held_rows(self.plan.rows))
+        step = max(1, self.plan.piece // product.held_rows(self.plan.rows, self.geometry.period))
         if self.is_only and self.emitter.issued[MATMUL] and inputs > LAST_PART:
             return [*range(0, inputs - LAST_PART, step), inputs - LAST_PART]  # they wait for the last results
         if self.emitter.issued[MATMUL] or product.turned:
@@ -226,7 +226,8 @@ class SumCode:
         if not product.turned:
             return self.loaded(source, inputs, self.row, self.rows, emitter.memories.operands)
         if product.own:  # the tiles of channels are rows of the sums
-            return self.loaded(source, range(source.tiles), self.row, self.rows, emitter.memories.operands, True)
+            row, rows = (count // self.geometry.period * source.geometry.period for count in (self.row, self.rows))
+            return self.loaded(source, range(source.tiles), row, rows, emitter.memories.operands, True)
         tiles, first, count = range(self.row // self.n, -(-(self.row + self.rows) // self.n)), inputs[0] * self.n, len(inputs)
         return self.loaded(source, tiles, first, count * self.n, emitter.memories.operands, True)
 
@@ -255,7 +256,8 @@ class SumCode:
         stride = operands[1] - operands[0] if len(operands) > 1 else 0
         loops = [(size // n, stride), (n, 1)]
         if product.own:
-            return [operands[0] + row - self.row + k * n for k in inputs], loops
+            first = (row - self.row) // self.geometry.period * product.source.geometry.period
+            return [operands[0] + first + k * n for k in inputs], loops
         return [operands[0] + (k - inputs[0]) * n for k in inputs], loops
 
     def _diagonal(self, product):

@@ -22,10 +22,7 @@ def geometries_of(step, n, batch):
                 names = {term.weights}
                 if step.state:  # gradients read all of them as weights
                     names |= {stage.output} | ({term.source} if step.tensors[term.source].samples else set())
-                used = {(step.tensors[name].height, step.tensors[name].width) for name in names}
-                if len(used) > 1:
-                    raise NotMatrices(f"{stage.output}: a product of tensors of {len(used)} sizes can't be compiled")
-                padded |= used
+                padded |= {(step.tensors[name].height, step.tensors[name].width) for name in names}
     read = _read_rows(step, n)
     for height, width in sizes:
         positions = height * width

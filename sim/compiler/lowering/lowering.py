@@ -164,7 +164,7 @@ class Lowered:
             return self._gradient(stage, term)
         if term.lanes:
             return band_product(self, stage, term)
-        if is_window(step, term, stage.size) or term.groups > 1:
+        if is_window(step, term, (weights.height, weights.width) if term.transposed else stage.size) or term.groups > 1:
             return window_product(self, stage, term)
         zeros = not (step.state or stage.softmax or source.channels % self.geometry.n)
         if term.transposed:

@@ -42,10 +42,12 @@ class Product:
         """Returns True if whole vectors are copied. Those of a sample are then on the chip together."""
         return self.kind == "copied" and self.weights.form == "number"
 
-    def held_rows(self, rows):
-        """Returns the rows of the unified buffer that hold a tile of inputs for `rows` rows of a job. Tiles that are loaded
-        transposed have n rows for each vector of `lanes` positions."""
+    def held_rows(self, rows, period):
+        """Returns the rows of the unified buffer that hold a tile of inputs for `rows` rows of a job, `period` for each sample.
+        Tiles that are loaded transposed have n rows for each vector of `lanes` positions."""
         n = self.weights.geometry.n
+        if self.own and self.turned:
+            return -(-rows // period) * self.source.geometry.period
         return -(-rows // self.lanes) * n if self.lanes and self.window is None else rows
 
     def is_constant(self, lowered):

@@ -183,7 +183,7 @@ class _Needs:
         results = max(sum(one.rows(rows, most) for one in phase.results if not one.softmax) for phase in sums.phases)
         halves = max((one.matrix.halves for one in sums.results if one.softmax), default=0)
         yield "unified_buffer_depth", max(self.least * results, halves * held), most
-        operands = max((one.held_rows(rows) for one in sums.products), default=rows)
+        operands = max((one.held_rows(rows, sums.shape.geometry.period) for one in sums.products), default=rows)
         yield "unified_buffer_depth", 2 * operands, memories.operands.size // 2
         yield "unified_buffer_depth", _image_rows(sums, rows, memories), memories.operands.size
         if sums.start_rows == "one":

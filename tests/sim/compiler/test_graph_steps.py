@@ -5,6 +5,7 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
+from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.compiler.codegen import job_writer
 from amaranth_tpu.sim.compiler.codegen.scheduling import completes, ordered
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
@@ -16,6 +17,7 @@ from amaranth_tpu.sim.compiler.timing.units import STORE
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.stage import Term
 from graph_steps import dense_network, run_on_model
 from step_networks import Builder, transformer
 from suites import slow
@@ -112,6 +114,23 @@ def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch
     """Attention, norms, GELU, residual sums, a tied embedding, positions, and the loss of each token with a mask."""
     network = transformer(rng, tokens, width, heads, letters, blocks, centred)
     run_on_model(_compiled(network, optimizer, batch, n=n, counted=True), optimizer, rng, steps=1)
+
+
+@pytest.mark.parametrize(
+    "queries, keys, batch, memories", [(3, 6, 3, {}), (7, 3, 2, {}), (21, 2, 3, {"unified_buffer_depth": 512})]
+)
+def test_cross_attention(rng, queries, keys, batch, memories):
+    """The keys and values of two heads are another input, with another number of positions. Both inputs have layers before."""
+    network, width, terms = Builder(rng), 6, []
+    x, memory = (network.add_input(name, (1, count, width)) for name, count in (("x", queries), ("memory", keys)))
+    for head in range(2):
+        q, k, v = (network.conv(f"{head}.{kind}", source, 3) for kind, source in zip("qkv", (x, memory, memory)))
+        share = network.stage(f"{head}.share", keys, Term(q, k, swapped=True), size=(1, queries), softmax=True)
+        o = network.stage(f"{head}.o", 3, Term(share, v), size=(1, queries))
+        terms.append(Term(o, network.weights(f"{head}.out", 1, 3, width)))
+    y = network.stage("y", width, identity(network, x), *terms, size=(1, queries), start=network.bias("bias", width))
+    network.output = network.conv("logits", y, 5, wide=True)
+    run_on_model(_compiled(network, Sgd(0.5), batch, n=4, attention=True, **memories), Sgd(0.5), rng)
 
 
 @pytest.mark.parametrize("memories", [dict(unified_buffer_depth=512, accumulator_depth=256), dict(accumulator_depth=64)])
