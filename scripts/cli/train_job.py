@@ -30,7 +30,7 @@ from amaranth_tpu.sim.trainer.event_log import EventLog
 from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.loop import TrainingRun
 from amaranth_tpu.sim.trainer.metrics import measured
-from amaranth_tpu.sim.trainer.new_training import make_plan, step_comparison, step_program, trainable_network
+from amaranth_tpu.sim.trainer.new_training import in_units_of_targets, make_plan, step_comparison, step_program, trainable_network
 from amaranth_tpu.sim.trainer.plan import Hyperparameters, member_of
 from amaranth_tpu.sim.trainer.resuming import checkpoint_in, restore
 
@@ -215,6 +215,7 @@ def make_job(options):
     if any(part.is_counted for part in (data.train, data.validation, data.test) if part):
         network = replace(network, is_counted=True)
     plan = _plan(graph, options)
+    plan = replace(plan, optimizer=in_units_of_targets(plan.optimizer, network, data.train))
     masters = initialize(network, options.seed) if fresh and not is_gpt else None  # the GPT's file has new weights
     state = initial_state(network, plan.optimizer, masters)
     if options.keep is Keep.BEST and not data.measured[0]:

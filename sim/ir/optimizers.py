@@ -175,8 +175,8 @@ class Adam(Optimizer):
     """Adam (Kingma, Ba 2015), with decoupled weight decay (Loshchilov, Hutter 2019). An update changes W by rate * m / sqrt(v)
     and by rate * weight_decay * W, where m and v are the first and second moment of the gradient.
 
-    The root of the second moment is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125. The module
-    :mod:`sim.ir.optimizers` lists the instructions of an update.
+    The root of the second moment is clamped to at least 2^-17 = 7.6e-6, in place of an epsilon, and to at most 0.125, times
+    `unit`. The module :mod:`sim.ir.optimizers` lists the instructions of an update.
 
     Raises
     ------
@@ -189,6 +189,8 @@ class Adam(Optimizer):
     first: float = 0.9
     second: float = 0.999
     weight_decay: float = 0.0  # Decoupled weight decay (AdamW). It does not apply to biases.
+    #: A power of two, which multiplies both limits of the root of the second moment, for targets much larger than 1.
+    unit: float = 1.0
 
     slots: ClassVar = {"first": bfloat16, "second": np.float32}
     is_corrected: ClassVar = True  # the moments of the first steps are divided by their shares so far
@@ -204,7 +206,7 @@ class Adam(Optimizer):
         `rate` and `decay` in the instructions of the class."""
         first, moved = _rounded(self.first), _rounded(1 - self.second)
         one, two = float(first), 1 - float(moved)  # the rounded values
-        square = 2.0 ** round(math.log2(float(moved) / batch**2))
+        square = 2.0 ** round(math.log2(float(moved) / (batch * self.unit) ** 2))
         first_share, share = (1 - one**step, 1 - two**step) if self.is_corrected else (1, 1)
         correction = (1 - one) / first_share * math.sqrt(share * square / float(moved) / TABLE_MIDDLE)
         return {

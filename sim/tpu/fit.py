@@ -16,7 +16,7 @@ from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
 from ..trainer.golden_training import Training, check_finite
 from ..trainer.loop import TrainingRun
-from ..trainer.new_training import make_plan, step_comparison, trainable_network
+from ..trainer.new_training import in_units_of_targets, make_plan, step_comparison, trainable_network
 from ..trainer.plan import numbers_of
 from ..trainer.resuming import checkpoint_in, restore
 from .arguments import check_name, check_whole, shown
@@ -61,9 +61,9 @@ def fit(network, x, y, given, source, check_programs):
     early = callbacks.early_stopping
     if early and measured is None:
         raise ArgumentError("EarlyStopping needs `validation_split` or `validation_data`")
-    plan = make_plan(
-        network, replace(given, optimizer=_optimizer(given.optimizer)), patience=early and early.patience, keep_best=bool(early)
-    )
+    optimizer = in_units_of_targets(_optimizer(given.optimizer), trained, samples)
+    patience = early and early.patience
+    plan = make_plan(network, replace(given, optimizer=optimizer), patience=patience, keep_best=bool(early))
     masters = initialize(trained, given.seed) if given.initialize else None
     state = initial_state(trained, plan.optimizer, masters)
     metrics = Metrics(network, loss, given.metrics)

@@ -14,16 +14,19 @@ from ..golden.dropout import Dropout
 from ..golden.shards import shards_of
 from ..ir.errors import ModelError
 from ..ir.losses import JointLoss, Loss
+from ..ir.optimizers import Adam
 from .core_comparison import StepComparison
 from .core_steps import StepRunner
 from .errors import ArgumentError
 from .plan import Hyperparameters, Plan
+from .samples import LabelledSamples
 from .schedules import parse_schedule
 from .step_check import checked_step
 
-__all__ = ["make_plan", "step_comparison", "step_program", "trainable_network"]
+__all__ = ["in_units_of_targets", "make_plan", "step_comparison", "step_program", "trainable_network"]
 
 _RATES = {"Sgd": (0.1, 0.05), "Adam": (0.001, 0.001), "RmsProp": (0.001, 0.001)}  # learning rates: dense networks, CNNs
+_MEASURED = 10_000  # targets that are measured at most
 _LEAST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)  # smaller numbers are flushed to 0
 
 
@@ -71,6 +74,16 @@ def make_plan(graph, given, *, patience=None, keep_best=False):
         raise ArgumentError(str(error)) from None
     _check_factors(optimizer, named["learning_rate"], given.batch_size)
     return Plan(**named | {"epochs": given.epochs or 1}, patience=patience, keep_best=keep_best)
+
+
+def in_units_of_targets(optimizer, network, samples):
+    """Returns an optimizer for the targets of a squared error, whose gradients are as large as the targets. Adam's limits are
+    those of targets near 1; they are multiplied by a power of two. Targets of a :class:`.Stream` are not known before."""
+    if network.loss is not Loss.SQUARED_ERROR or not isinstance(optimizer, Adam) or not isinstance(samples, LabelledSamples):
+        return optimizer
+    some = np.asarray(samples.labels[:: -(-len(samples) // _MEASURED)], np.float64)
+    size = float(np.sqrt(np.square(some).mean()))
+    return replace(optimizer, unit=2.0 ** int(np.ceil(np.log2(size)))) if 1 < size < np.inf else optimizer
 
 
 def _check_factors(optimizer, rate, batch):

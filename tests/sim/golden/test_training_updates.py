@@ -150,6 +150,15 @@ def test_adam_is_near_binary64(rng, batch, second, decay):
     assert slots["first"].dtype == bfloat16 and slots["second"].dtype == np.float32
 
 
+def test_adam_in_other_units(rng):
+    """Gradients that are 2^9 times as large, in units of 2^9, give the same updates, bit for bit."""
+    gradients = [rng.normal(0, 2.0**-6, 30).astype(np.float32) for _ in range(5)]
+    start, rates = rng.normal(size=30).astype(np.float32), [2.0**-7] * 5
+    one, _ = _several(Adam(), gradients, rates, 1, start)
+    other, _ = _several(Adam(unit=2.0**9), [np.float32(2**9) * gradient for gradient in gradients], rates, 1, start)
+    assert one.tobytes() == other.tobytes() != start.tobytes()
+
+
 @pytest.mark.parametrize("second", [0.9, 0.99])
 def test_rms_prop_is_near_binary64(rng, second):
     """RMSprop is near its definition in binary64, without corrections of the first steps."""

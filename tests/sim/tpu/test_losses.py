@@ -50,6 +50,14 @@ def test_losses(rng, tmp_path, loss):
     assert ("accuracy" in done.history) == is_binary
 
 
+def test_large_targets(rng, tmp_path):
+    """Adam learns targets near 2,000. The limits of its second moment are in their units."""
+    model, x = _model(rng, tmp_path), clusters(rng, COUNT)[0]
+    y = (x @ rng.normal(size=(INPUTS, 3)) * 2000).astype(np.float32)
+    losses = model.fit(x, y, **_given("mse", optimizer="adam", learning_rate=1.0, steps=12, check_steps=0)).step_losses
+    assert losses[-1] < losses[0]
+
+
 def test_binary_labels(rng, tmp_path):
     """The accuracy is the share of results on the right side of 0.5. Classes have factors, and labels are smoothed."""
     model, (x, y) = _model(rng, tmp_path, 1, "Sigmoid"), clusters(rng, COUNT)
