@@ -11,7 +11,7 @@ from .scales import FLOATS
 
 #: Operator: the index of its first input that may be a bias.
 _BIASES = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2, "Add": 0, "Concat": 0, "LSTM": 3, "GRU": 3, "RNN": 3}
-_BIASES |= dict.fromkeys(NORMALIZATIONS, 1)
+_BIASES |= dict.fromkeys(NORMALIZATIONS, 1) | {"Split": 0, "Slice": 0}
 
 __all__ = ["with_other_weights"]
 

@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.export.writer import ModelWriter
+from amaranth_tpu.sim.frontend.inputs import in_training_form
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.ir.errors import ModelError
+from amaranth_tpu.sim.ir.losses import Loss
+from amaranth_tpu.sim.tpu.temporary_file import TemporaryFile
+from amaranth_tpu.sim.trainer.new_training import trainable_network
 from onnx_models import Builder
 
 INPUTS, HIDDEN, CLASSES, EPSILON = 7, 6, 3, 1e-5
@@ -82,3 +86,23 @@ def test_a_file_never_loses_a_scale(rng, tmp_path):
     its place, and is refused."""
     with pytest.raises(ModelError, match="LayerNormalization_1.*cannot be written"):
         ModelWriter(with_parameters(load_network(_write(tmp_path, "layer", _weights(rng)))))
+
+
+@pytest.mark.parametrize("kind", ["split", "norms"])
+def test_biases_of_zeros_are_several(rng, tmp_path, kind):
+    """Parts of one initializer, as of the biases of an attention, and shifts of two normalizations are trained apart from each
+    other, although all are zeros."""
+    b, zeros, x = Builder(["batch", HIDDEN], 17), np.zeros(HIDDEN, np.float32), "x"
+    parts = [b.constant(zeros) for _ in range(2)]
+    if kind == "split":
+        parts = ["first", "second"]
+        b.nodes.append(
+            helper.make_node("Split", [b.constant(np.zeros(2 * HIDDEN, np.float32)), b.constant([HIDDEN, HIDDEN])], parts)
+        )
+    for part in parts:
+        x = b.node("MatMul", [x, rng.normal(size=(HIDDEN, HIDDEN)).astype(np.float32)])
+        x = b.node("Add", [x, part]) if kind == "split" else b.node("LayerNormalization", [x, zeros + 1, part])
+        x = b.node("Tanh", [x])
+    file = TemporaryFile(in_training_form(b.model()), "zeros")
+    network = trainable_network(file.load(), Loss.SQUARED_ERROR)
+    assert [one.decays for one in network.parameters.values()].count(False) == 2
