@@ -3,12 +3,16 @@ normalization is one stage."""
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
+
+import numpy as np
 
 from ..functions.functions import NONE
 from ..ir.errors import ModelError
 from ..ir.found_norms import norms_in
 from ..ir.reshapes import without_reshapes
 from ..ir.stage import Norm, Pool, Stage, Term
+from ..ir.strided_copies import strided_copies
 from .stages import filled, identity
 
 __all__ = ["step_network"]
@@ -87,6 +91,7 @@ class _StepNetwork:
             made = _repeated(network, made, channels)
         elif made.pool and not made.pool.is_apart(made.size):
             made = _pooled(network, made, channels)
+        made = replace(made, terms=tuple(_at_all_positions(network, term, made.size) for term in made.terms))
         if number in self.norms:
             made = replace(made, times=None, norm=Norm(self.norms[number][1], centred=False))
         made = self._masked(stage, made, channels)
@@ -128,6 +133,16 @@ class _StepNetwork:
             (one.height, one.width) == made.size and Term(one.name, term.weights, groups=term.groups) == term
             for one, term in zip(sources, made.terms)
         )
+
+
+def _at_all_positions(network, term, size):
+    """Returns a term that reads one position for all sums, as a term of a copy of this position at all positions."""
+    if 0 not in term.stride:
+        return term
+    channels = network.tensors[term.source].channels
+    copies = strided_copies(np.tile(np.arange(channels), prod(size)))
+    copied = Stage(f"{term.source}, at all positions", (Term(term.source, filled(network, 1), copies=copies),), size)
+    return replace(term, source=network.add_stage(copied, channels), stride=(1, 1))
 
 
 def _repeated(network, made, channels):

@@ -7,10 +7,10 @@ import numpy as np
 from ..functions.derivatives import DERIVATIVES
 from ..functions.functions import NONE, RELU
 from ..ir.errors import ModelError
-from ..ir.found_norms import norms_in
 from ..ir.reshapes import without_reshapes
 from ..ir.stage import NOWHERE, span
 from ..ir.strided_copies import places_of
+from .results import INVERSE_ROOT
 
 __all__ = ["REFUSALS", "check_derivatives", "check_trainable", "refusal"]
 
@@ -28,8 +28,8 @@ REFUSALS = {
     ),
     "function": ("a function without a derivative", "its function {} can't be trained; use another one, such as tanh"),
     "position": (
-        "a vector that is repeated at all positions",
-        "reads one position for all of its results, which can't be trained; put a LayerNormalization in its place",
+        f"a vector that is repeated at more than {_MOST_COPIES} positions, as in GroupNorm and InstanceNorm",
+        f"reads one position for more than {_MOST_COPIES} results, which can't be trained; put a LayerNormalization in its place",
     ),
     "copies": (
         f"Gather, Expand and others that use a value more than {_MOST_COPIES} times between layers",
@@ -93,15 +93,15 @@ def check_derivatives(graph):
     """Checks that each stage that depends on a parameter has a derivative. If one has none, raises a
     :class:`sim.ir.errors.ModelError` as :func:`check_trainable`."""
     graph = without_reshapes(graph)
-    roots, moved = {root for (_, root), _ in norms_in(graph).values()}, graph.reached(graph.parameters)
+    moved = graph.reached(graph.parameters)
     for number in graph.differentiated:
         stage = graph.stages[number]
-        if number not in roots and stage.function.is_table and stage.function.name not in DERIVATIVES:
+        if stage.function.is_table and stage.function.name not in DERIVATIVES and stage.function != INVERSE_ROOT:
             raise refusal(stage, "function", stage.function.name)
         for term in stage.terms:
             if term.source in moved and term.copies and _copies_of_a_value(graph, stage, term) > _MOST_COPIES:
                 raise refusal(stage, "copies")
-            if term.source in moved and 0 in term.stride:
+            if term.source in moved and 0 in term.stride and (not term.fixed or prod(stage.size) > _MOST_COPIES):
                 raise refusal(stage, "position")
 
 

@@ -1,11 +1,13 @@
 """Gradients through the results of a stage, from its output to its sums: products, Softmax, functions by table, pooling, ReLU."""
 
 from ..functions.derivatives import Derivative
-from ..functions.functions import NONE, RELU
+from ..functions.functions import NONE, RELU, Function
 from ..ir.stage import Select, Stage, Term
-from .stages import add_like, add_twin, filled, identity, is_plain
+from .stages import add_like, add_twin, filled, identity, is_plain, scaled
 
-__all__ = ["factor_term", "add_sums_gradient"]
+__all__ = ["INVERSE_ROOT", "factor_term", "add_sums_gradient"]
+
+INVERSE_ROOT = Function("inverse_root")
 
 
 def factor_term(step, stage, terms):
@@ -23,7 +25,11 @@ def add_sums_gradient(step, stage, terms):
     """Adds the gradient of a stage's sums. `terms` are the terms of the gradient of the stage's output. Returns the name of the
     added gradient."""
     steps = [{"times": stage.times}] if stage.times else []
-    if stage.function.is_table:
+    if stage.function == INVERSE_ROOT:  # the slope of r = x^(-1/2) is -r^3 / 2
+        root = _result(step, stage)
+        half = Stage(f"{stage.output}, minus half", (scaled(step, root, filled(step, -0.5)),), stage.result_size)
+        steps += [{"times": root}, {"times": root}, {"times": step.add_stage(half, step.tensors[stage.output].channels)}]
+    elif stage.function.is_table:
         steps.append({"times": _add_slope(step, stage)})
     if stage.pool:
         index = add_twin(step, stage, "index", index=True, times=None)

@@ -87,7 +87,9 @@ class _Writer:
 
     def _stage(self, stage, name):
         whole = self.graph.tensors[stage.output]
-        if stage.times or stage.softmax or self.graph.has_bias_rows(stage) or stage.result_size != (whole.height, whole.width):
+        is_part = stage.result_size != (whole.height, whole.width)
+        repeats = any(0 in term.stride for term in stage.terms)
+        if stage.times or stage.softmax or self.graph.has_bias_rows(stage) or is_part or repeats:
             raise ModelError(f"'{stage.name}': cannot be written as sums, MaxPool and a function")
         bias = None if stage.start is None else self._constant(self.graph.constants[stage.start].reshape(-1), f"{name}.bias")
         value = None

@@ -4,6 +4,7 @@ import functools
 
 from ..autodiff.make_step import make_step
 from ..autodiff.network import step_network
+from ..autodiff.results import INVERSE_ROOT
 from ..functions.derivatives import Derivative
 from ..ir.errors import ModelError
 from .function_tables import table_of
@@ -32,7 +33,7 @@ def step_graph(graph, optimizer, masked=(), cores=1, sharded=True):
     """
     network = step_network(graph, masked)
     for stage in (graph.stages[number] for number in graph.differentiated):
-        if stage.function.is_table and stage.output in network.tensors:  # else it is part of a normalization
+        if stage.function.is_table and stage.function != INVERSE_ROOT:
             slope_table(stage)
     return make_step(network, optimizer, cores, counted=graph.is_counted, loss=graph.loss, sharded=sharded)
 

@@ -46,7 +46,7 @@ class Product:
         """Returns the rows of the unified buffer that hold a tile of inputs for `rows` rows of a job, `period` for each sample.
         Tiles that are loaded transposed have n rows for each vector of `lanes` positions."""
         n = self.weights.geometry.n
-        if self.own and self.turned:
+        if self.source and self.own and self.turned:
             return -(-rows // period) * self.source.geometry.period
         return -(-rows // self.lanes) * n if self.lanes and self.window is None else rows
 

@@ -118,7 +118,12 @@ class _Norm:
         `weights` are 0 between groups."""
         channels, size = len(self.same), int(self.same[0].sum())
         groups = channels // size
-        if groups == 1 or weights.shape != self.same.shape or (self.same != np.kron(np.eye(groups), np.ones((size, size)))).any():
+        if (
+            groups == 1
+            or self.step.training
+            or weights.shape != self.same.shape
+            or (self.same != np.kron(np.eye(groups), np.ones((size, size)))).any()
+        ):
             return Tap(node, weights[None, None], exact=True)
         columns = np.arange(channels)
         own = weights[columns // size * size + np.arange(size)[:, None], columns]

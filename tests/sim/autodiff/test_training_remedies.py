@@ -71,9 +71,9 @@ def boxes(*last):
 REMEDIES = {
     "function": (chain(VECTOR, DENSE, ("Reciprocal",), DENSE), MSE, chain(VECTOR, DENSE, ("Tanh",), DENSE), MSE),
     "position": (
-        chain(IMAGE, CONV, NORM, CONV2 := ("Conv", numbers(2, 3, 1, 1)), FLAT),
+        chain(("n", 2, 9, 9), CONV, NORM, CONV2 := ("Conv", numbers(2, 3, 1, 1)), FLAT),
         MSE,
-        chain(IMAGE, CONV, ("LayerNormalization", numbers(6) + 1, numbers(6)), CONV2, FLAT),
+        chain(("n", 2, 9, 9), CONV, ("LayerNormalization", numbers(9) + 1, numbers(9)), CONV2, FLAT),
         MSE,
     ),
     "copies": (
