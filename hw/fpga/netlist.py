@@ -15,6 +15,7 @@ _MODULE = re.compile(r"^module (\w+) ?\(.*?^endmodule", re.MULTILINE | re.DOTALL
 _INSTANCE = re.compile(r"^  (\w+) (\w+) \(", re.MULTILINE)
 _TOOLS = re.compile(r"^// By .*", re.MULTILINE)
 _NUMBER = re.compile(r"(?<=\$)\d+|(?<=techmap)\d+")  # a number in the name of an internal net
+_FIRST_WORD = re.compile(r"^  (\w+) ", re.MULTILINE)  # the module, if the line starts an instance of any name
 _REPLACED = re.compile(r"^Warning: Replacing memory \\(\S+) with list of registers\. See \S+?:(\d+)", re.MULTILINE)
 _IN_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)", re.MULTILINE)
 _DECLARATION = re.compile(r"reg \[(\d+):0\] \S+ \[(\d+):0\];")
@@ -124,7 +125,7 @@ def module_digests(verilog):
         if name not in digests:
             numbers: dict[str, str] = {}
             text = _NUMBER.sub(lambda match: numbers.setdefault(match[0], f"#{len(numbers)}"), bodies[name])
-            inside = [digest(module) for module, _ in _INSTANCE.findall(bodies[name]) if module in bodies]
+            inside = [digest(module) for module in _FIRST_WORD.findall(bodies[name]) if module in bodies]
             digests[name] = hashlib.sha256("\n".join([tools[0] if tools else "", text, *inside]).encode()).hexdigest()
         return digests[name]
 

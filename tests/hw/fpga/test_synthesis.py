@@ -278,7 +278,7 @@ def test_known_modules_are_not_synthesized_again(tmp_path):
         f"module tpu_a {ports}  reg r;\n  wire \\$7 ;\n  assign \\$7 = ~r;\n  always @(posedge clk) r <= \\$7 ;\n"
         "  assign q = r;\nendmodule\n"
         f"module tpu_c {ports}  reg r;\n  always @(posedge clk) r <= ~r;\n  assign q = r;\nendmodule\n"
-        f"module tpu_b {ports}  wire x;\n  reg r;\n  tpu_c c (\n    .clk(clk),\n    .q(x)\n  );\n"
+        f"module tpu_b {ports}  wire x;\n  reg r;\n  tpu_c \\table  (\n    .clk(clk),\n    .q(x)\n  );\n"
         "  always @(posedge clk) r <= x;\n  assign q = r;\nendmodule\n"
         "module tpu (\n  input wire clk,\n  output wire x,\n  output wire y\n);\n"
         "  tpu_a a (\n    .clk(clk),\n    .q(x)\n  );\n  tpu_b b (\n    .clk(clk),\n    .q(y)\n  );\nendmodule\n"
