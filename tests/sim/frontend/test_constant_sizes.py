@@ -157,5 +157,5 @@ def test_just_below_the_limit_takes_little_memory(tmp_path, shape, build):
     """Reading and running a file of 1 kB with tensors as large as a small file may have takes less than 500 MB."""
     b = Builder(shape)
     build(b)
-    done = captured([sys.executable, "-c", _PEAK, str(b.save(tmp_path))])
+    done = captured([sys.executable, "-c", _PEAK, str(b.save(tmp_path))], timeout=300)
     assert int(done.stdout.split()[-1]) < 500e3
