@@ -67,7 +67,10 @@ def table(name):
 
 def table_rows(name):
     """Returns the rows of a table in its document, as a list of {heading: text of the cell}."""
-    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(name).splitlines()]
+    lines = table(name).splitlines()
+    if not lines:
+        return []
+    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
