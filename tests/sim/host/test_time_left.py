@@ -86,7 +86,7 @@ def test_bench_tells_cycles_within_a_batch(monkeypatch, texts, rng, tmp_path):
     monkeypatch.setattr(host_image, "cycles_left", lambda *given: lambda *found: seen.append(found))
     core = Config(n=4, unified_buffer_depth=1024, accumulator_depth=64, **PLAIN)
     b = Builder(["n", 64])
-    b("MatMul", weights(rng, 64, 32))
+    b("MatMul", weights(rng, 64, 96))
     result = tpu.load(b.save(tmp_path)).run(np.ones((1, 64)), "icarus", core=core).result
     assert len(seen) > 1 and seen[0][0] == 0 and seen[-1][0] == 1
     assert all(0 < cycles <= 2 * result.cycles and seconds > 0 for _, cycles, seconds in seen)
