@@ -121,7 +121,7 @@ def test_functions(rng, tmp_path, name, pooled):
     graph = check_graph(
         b.save(tmp_path, ir_version=10),
         rng.normal(size=(4, 2, 6, 5)).astype(np.float32),
-        tolerance=0.05 if name == "Exp as exp" else 0.02,
+        tolerance=0.05 if wanted in ("exp", "sinh", "cosh") else 0.02,  # these enlarge the rounding of large sums
     )
     function = str(graph.stages[0].function)
     if wanted is None:
