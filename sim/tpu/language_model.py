@@ -67,8 +67,8 @@ class LanguageModel:
     """
 
     def __init__(self, path, on="golden", core=None, window=256, weights=None):
+        file = GgufFile(path)
         try:
-            file = GgufFile(path)
             self.sizes, self.tokens = Llama.of(file), Tokens(file)
             _check_memory(file)
         except DataError as error:

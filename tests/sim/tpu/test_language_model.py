@@ -7,7 +7,6 @@ import pytest
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.data.errors import DataError
-from amaranth_tpu.sim.data.gguf_file import GgufFile
 from amaranth_tpu.sim.models.llama import block_model
 from amaranth_tpu.sim.tpu import load
 from amaranth_tpu.sim.tpu.language_model import LanguageModel
@@ -115,7 +114,7 @@ def test_other_models_are_refused(tmp_path, rng, changes, said):
     language_file(tmp_path / "m.gguf", rng, **changes)
     with pytest.raises(DataError, match=said) as error:
         LanguageModel(tmp_path / "m.gguf")
-    assert "\n" not in str(error.value) and "m.gguf" in str(error.value)
+    assert "\n" not in str(error.value) and str(error.value).count("m.gguf") == 1
 
 
 def test_models_larger_than_memory_are_refused(tmp_path, rng, monkeypatch):
@@ -132,8 +131,8 @@ def test_damaged_files_are_refused(tmp_path, rng):
     for cut in [0, 3, *rng.integers(4, len(whole) - 1, 40)]:
         (tmp_path / "cut.gguf").write_bytes(whole[:cut])
         with pytest.raises(DataError) as error:
-            GgufFile(tmp_path / "cut.gguf")
-        assert "\n" not in str(error.value)
+            LanguageModel(tmp_path / "cut.gguf")
+        assert "\n" not in str(error.value) and str(error.value).count("cut.gguf") == 1
     for place in rng.integers(0, 3000, 60):
         changed = bytearray(whole)
         changed[place] ^= 1 << int(rng.integers(8))
