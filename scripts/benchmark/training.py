@@ -50,7 +50,12 @@ def training(
         network, epochs, batch, steps, options = job
         figure = run_tpu(*train_command(*job, data))
         figures.append(figure)
-        timed = steps and [f"{figure['cycles_per_step']:,.0f}", f"{figure['utilisation']:.1%}", figure["mismatched_bits"]]
+        timed = steps and [
+            f"{figure['cycles_per_step']:,.0f}",
+            f"{figure['utilisation']:.1%}",
+            f"{figure['bound'] / figure['cycles_per_step']:.1%}",
+            figure["mismatched_bits"],
+        ]
         rows.append(
             [
                 network,
@@ -58,12 +63,14 @@ def training(
                 f"{figure['epochs'][-1]['loss']:.4f}",
                 f"{figure['accuracy']:.2%}",
                 steps,
-                *(timed or ["", "", ""]),
+                *(timed or [""] * 4),
             ]
         )
     head = ["network", "options", "epochs", "batch", "loss", "accuracy", "steps on the core"]
     keys = [_key(*job[:3], job[4]) for job in _TRAINED]
-    publish("training", [*head, "cycles a step", "utilisation", "bits different"], rows, figures, as_json, write, keys)
+    publish(
+        "training", [*head, "cycles a step", "utilisation", "of the bound", "bits different"], rows, figures, as_json, write, keys
+    )
 
 
 def _key(network, epochs, batch, options):
@@ -113,9 +120,16 @@ def cores(
         counted = [*map(max, [ring["words_sent"]] if ring.get("words_sent") else [])]
         words = [f"{words // figure['rtl_steps']:,}" for words in (*counted, *([ring["formula"]] if ring else []))]
         figure["efficiency"] = one(int(batch) // int(count)) / figure["estimated_cycles"]
-        shown = [f"{cycles:,.0f}", faster, f"{figure['efficiency']:.1%}"]
+        shown = [f"{cycles:,.0f}", f"{figure['bound'] / cycles:.1%}", faster, f"{figure['efficiency']:.1%}"]
         rows.append([batch, count, *shown, *([""] * (1 + bool(steps) - len(words))), *words])
         rows[-1].append(figure["mismatched_bits"])
-    head = ["batch", "cores", "cycles a step" if steps else "cycles a step, estimated", "times as fast", "efficiency"]
+    head = [
+        "batch",
+        "cores",
+        "cycles a step" if steps else "cycles a step, estimated",
+        "of the bound",
+        "times as fast",
+        "efficiency",
+    ]
     words = ["words a core sends, counted", "words a core sends, by the formula"][0 if steps else 1 :]
     publish("cores", [*head, *words, "bits different"], rows, figures, as_json, write)

@@ -99,10 +99,11 @@ class TrainJob:
         RunError."""
         options, training = self.options, self.training
         config = _config(options, self.graph)
-        memory = host_of(options.memory).plusargs(config) | {"pause_percent": options.pauses, "pause_seed": options.seed}
+        host = host_of(options.memory)
+        memory = host.plusargs(config) | {"pause_percent": options.pauses, "pause_seed": options.seed}
         where = config, options.simulator.value, options.steps_to_compare, memory, options.cells.value
-        found = step_comparison(training, *where, check=not options.no_check)
-        self.program, self.run.comparison = found
+        program, self.run.comparison = step_comparison(training, *where, check=not options.no_check)
+        self.program = program.with_host(host)
 
     def write_model(self, path):
         """Writes the trained model. Returns True if the file has the graph of the original file. Raises ModelError or
@@ -115,7 +116,7 @@ class TrainJob:
         """Returns the entries of `--json` about the steps on the core, as a dict."""
         comparison = self.run.comparison
         if comparison is None:
-            names = "program_checked", "mismatched_bits", "cycles_per_step", "utilisation", "stalls", "ring"
+            names = "program_checked", "mismatched_bits", "cycles_per_step", "bound", "utilisation", "stalls", "ring"
             return {"rtl_steps": 0, **dict.fromkeys(names)}
         program, simulator = self.program, self.options.simulator
         estimated = None if simulator.has_time else program.predicted_cycles
@@ -126,6 +127,7 @@ class TrainJob:
             "cell_kind": self.options.cells.value if simulator.has_time else None,
             **comparison.figures(program.useful_macs, program.config.n**2),
             "estimated_cycles": estimated,
+            "bound": program.bound,
             "ring": comparison.ring_figures,
             "pause_seed": self.options.seed if self.options.pauses else None,
         }

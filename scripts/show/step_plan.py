@@ -14,15 +14,13 @@ def plan_of_step(program):
     """Returns the costs of a training step as a dict for `--json`."""
     from amaranth_tpu.sim.compiler.timing.waits import sum_costs
 
-    words = program.host.cycles(program.config, program.cost.read_beats, program.cost.write_beats)
     return {
         "n": program.config.n,
         "batch": program.batch,
         "cores": program.cores,
         "instructions": program.instructions,
         "cycles": program.predicted_cycles,
-        # array rows, or words of the bus, of this program: a smaller program may exist
-        "bound": max(program.cost.compute_cycles, words),
+        "bound": program.bound,
         "macs": program.useful_macs,
         "utilisation": program.useful_macs / program.predicted_cycles / program.config.n**2,
         "sums": [asdict(one) | {"cycles": one.cycles} for one in sum_costs(program)],

@@ -36,7 +36,7 @@ class Cost:
     #: read_beats, write_beats: Number of beats that one run of the program transfers on the bus, in each direction.
     read_beats: int
     write_beats: int
-    least_beats: int = 0  # Lower bound of the beats read: input, weights and biases, each once. It is 0 for training steps.
+    least_beats: int = 0  # Lower bound of the beats read: input, weights and biases, each once. 0 for training steps.
 
 
 def cost_of(ops, config, cycles, least_beats=0):
@@ -98,9 +98,10 @@ class Program:
 
     @property
     def bound(self):
-        """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, as if each ran
-        alone."""
-        return max(self.cost.compute_cycles, self.host.cycles(self.config, self.cost.least_beats))
+        """Returns a lower bound of the cycles with this array and bus: the larger of array cycles and bus beats, each alone. Of a
+        training step, all beats of this program count."""
+        beats = (self.cost.least_beats,) if self.cost.least_beats else (self.cost.read_beats, self.cost.write_beats)
+        return max(self.cost.compute_cycles, self.host.cycles(self.config, *beats))
 
     def with_host(self, host):
         """Returns the same program with the cycles that it takes with another :class:`.HostMemory`."""

@@ -410,9 +410,11 @@ def test_too_small_core_is_refused(command, model, data, option, depths):
 def test_steps_on_the_core_model(command, model, data):
     """The steps that `tpu train` runs on the instruction-level model match the golden model in every bit. The output has
     estimated cycles, but no measured ones."""
-    core = ("--rtl-steps", 3, "--simulator", "model", "--n", 4)
-    figures = run(command, "--model", model, *data, "--epochs", 1, "--batch", 16, *core)
+    given = ("--model", model, *data, "--batch", 16, "--n", 4)
+    figures = run(command, *given, "--epochs", 1, "--rtl-steps", 3, "--simulator", "model")
     assert (figures["rtl_steps"], figures["mismatched_bits"], figures["n"]) == (3, 0, 4) and figures["steps"] == 18
+    plan = printed("step_plan", command("train", *given, "--explain", "--json").stdout)
+    assert figures["bound"] == plan["bound"] < figures["estimated_cycles"]
     assert figures["estimated_cycles"] > 0 and figures["cycles_per_step"] is None and figures["compared_values"] > 400
 
 
