@@ -82,6 +82,7 @@ class Config:
         "such as ACP or HPC of a Zynq.",
     )
     axi_prot: int = _parameter(0, "AxPROT of all bursts, 0 to 7. 0: unprivileged, secure, data. 2: non-secure.")
+    axi_id_width: int = _parameter(1, "Bits of an AXI4 ID, 1 to 32. The core uses bit 0, and the others are 0.")
     in_flight: int = _parameter(8, "Instructions in flight, between dispatch and completion: a power of two, 4 to 32.")
     pooling: bool = _parameter(True, "Add POOL: max pooling of accumulator rows.")
     table_lanes: int | None = _parameter(
@@ -151,9 +152,9 @@ class Config:
             raise ConfigError(f"weight_formats needs n of 8 to 32, not {self.n}; switch it off")
         if not 32 <= self.address_width <= 64:
             raise ConfigError(f"address_width must be 32 to 64, not {self.address_width}")
-        for name, most in (("axi_cache", 15), ("axi_prot", 7)):
-            if not 0 <= getattr(self, name) <= most:
-                raise ConfigError(f"{name} must be 0 to {most}, not {getattr(self, name)}")
+        for name, least, most in (("axi_cache", 0, 15), ("axi_prot", 0, 7), ("axi_id_width", 1, 32)):
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{name} must be {least} to {most}, not {getattr(self, name)}")
         for name, low, high in (
             ("unified_buffer_depth", 2 * self.n, 1 << 15),
             ("accumulator_depth", self.n, 1 << 15),

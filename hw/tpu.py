@@ -73,7 +73,7 @@ class Tpu(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        bus = {"address_width": config.address_width, "data_width": config.bus_width}
+        bus = {"address_width": config.address_width, "data_width": config.bus_width, "id_width": config.axi_id_width}
         link = axi4_stream_signature(data_width=config.vector_width, user_width=link_user_layout().size)
         super().__init__(
             {
@@ -97,7 +97,7 @@ class Tpu(wiring.Component):
         m.submodules.registers = bus(registers := ControlRegisters(config=config))
         m.submodules.run = bus(run := RunControl(config=config))
         m.submodules.transaction_id = bus(transaction_id := TransactionId())
-        attributes = {"cache": config.axi_cache, "prot": config.axi_prot}
+        attributes = {"cache": config.axi_cache, "prot": config.axi_prot, "id_width": config.axi_id_width}
         m.submodules.reader = bus(reader := AxiReader(**widths, **attributes))
         m.submodules.writer = bus(writer := AxiWriter(**widths, outstanding=OUTSTANDING_WRITES, **attributes))
 

@@ -1,10 +1,11 @@
 """Boards: FPGA designs with a core, a clock, a memory and a serial line to a host."""
 
 from amaranth.build import Attrs
-from amaranth_boards import ecpix5, orangecrab_r0_2, ulx3s, versa_ecp5_5g
+from amaranth_boards import ecpix5, orangecrab_r0_2, tang_primer_20k, ulx3s, versa_ecp5_5g
 from amaranth_boards.resources import UARTResource
 
 from .board import Board
+from .crosslink_nx import CrosslinkNxPlatform
 from .sdram_chip import SDRAM_32M
 
 __all__ = ["Board", "BOARDS"]
@@ -46,6 +47,26 @@ BOARDS = {
             memory=1 << 17,
             button="rst#0",
             leds=("led#0", "led#1", "led#2", "led#3"),
+        ),
+        Board(
+            "tang-primer-20k",
+            tang_primer_20k.TangPrimer20kDockPlatform,
+            "ulx3s-25f",
+            clock_mhz=27,
+            memory=1 << 15,
+            button="button#0",
+            leds=("led#2", "led#3", "led#4", "led#5"),
+            baud=1_000_000,
+        ),
+        Board(
+            "crosslink-nx",
+            CrosslinkNxPlatform,
+            "ulx3s-25f",
+            clock_mhz=12,
+            memory=1 << 15,
+            button="button#0",
+            leds=("led#0", "led#1", "led#2", "led#3"),
+            baud=1_500_000,
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Boards: the core on a serial line, connected to the pins of an ECP5 that the package amaranth-boards describes."""
+"""Boards: the core on a serial line, connected to the pins of an FPGA, as a platform of Amaranth describes them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..config import ConfigError
 from ..verilog.export import component_to_verilog
 from .board_pins import request_pins
+from .device import device_of
 from .ecp5_pll import pll_instance, pll_settings
 from .sdram_cells import CONNECTIONS, sdram_cells, sdram_resources
 from .sdram_chip import SdramChip
@@ -21,10 +22,6 @@ LEDS = {
     "failed": "the last request was answered with an error",
     "irq": "a run has ended: the core's interrupt",
 }
-#: nextpnr's names of the packages.
-_PACKAGES = {"BG256": "CABGA256", "MG285": "CSFBGA285", "BG381": "CABGA381", "BG554": "CABGA554", "BG756": "CABGA756"}
-#: nextpnr's options for the series of the ECP5, before the size in thousands of LUTs.
-_SERIES = {"LFE5U": "--", "LFE5UM": "--um-", "LFE5UM5G": "--um5g-"}
 _OUTPUTS = ("uart_tx", "led_", "sdram_")
 
 _TOP = """
@@ -32,8 +29,7 @@ _TOP = """
 module top (
 {ports}
 );
-  wire clk, {late}feedback, locked;
-{pll}
+{clock}
 
   // {reset}
   reg [1:0] ready = 0;
@@ -54,7 +50,7 @@ endmodule
 
 @dataclass(frozen=True)
 class Board:
-    """A board with an ECP5: its resources, and the top-level module around the core.
+    """A board: its resources, and the top-level module around the core.
 
     Resources are named by the platform's name and number, such as `led#0`. If a resource has several signals, the signal follows,
     such as `rgb_led#0.r`. Active-low pins are inverted in the top-level module. The clock is the platform's default clock.
@@ -64,11 +60,11 @@ class Board:
     name : str
         Name for ``tpu synth --target``.
     platform : type
-        Class in the package amaranth-boards with pins, part, package and speed grade.
+        Class with pins, part, package and speed grade, such as those of the package amaranth-boards.
     preset : str
         Key of :data:`hw.config.PRESETS`: the default configuration of the board.
     clock_mhz : float
-        Clock of the core, made by a PLL.
+        Clock of the core, made by a PLL of an ECP5. Boards of other families need the clock of the board.
     memory : int or SdramChip
         The host's memory: bytes of block RAM, a power of two; or the chip at the platform's resource `sdram#0`.
     button : str or None
@@ -100,18 +96,12 @@ class Board:
     @property
     def part(self):
         """Returns the key of :data:`hw.fpga.targets.PARTS` for the board's FPGA."""
-        return f"ecp5-{self._device()[1]}"
+        return device_of(self.platform).part
 
     @property
     def place_and_route_options(self):
         """Returns nextpnr's command-line options for part, package and speed grade."""
-        series, size = self._device()
-        package, speed = _PACKAGES[self.platform.package], str(self.platform.speed)
-        return f"{_SERIES[series]}{size}k", "--package", package, "--speed", speed
-
-    def _device(self):
-        series, size = self.platform.device.split("-")
-        return series, size.removesuffix("F")
+        return device_of(self.platform).options
 
     def pins(self):
         """Returns {port of `top`: Pin}.
@@ -166,19 +156,29 @@ class Board:
         ConfigError
             If the PLL cannot make the clock, the serial line is too fast for the clock, or a resource does not exist.
         """
-        settings, pins = pll_settings(self._input_mhz, self.clock_mhz), self.pins()
-        clock = round(settings.output_mhz * 1e6)
+        text, clock = self._clock_text()
+        pins = self.pins()
         try:
             step = bit_step(clock, self.baud)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         system = SerialSystem(config, memory=self.memory, clock=clock, step=step, silence=round(self.silence * clock))
-        late = "clk_late" if self._has_sdram else None
-        pll = pll_instance(settings, clock_in=self._clock, clock_out="clk", locked="locked", late=late)
-        return component_to_verilog(system, name="serial_system") + self._top(pins, pll)
+        return component_to_verilog(system, name="serial_system") + self._top(pins, text)
 
-    def _top(self, pins, pll):
-        """Returns the Verilog text of the module `top`, whose ports are the pins. `pll` has the settings of the PLL."""
+    def _clock_text(self):
+        """Returns `(Verilog text of the nets clk and locked, frequency of clk in Hz)`."""
+        if not device_of(self.platform).has_pll:
+            if self.clock_mhz != self._input_mhz:
+                raise ConfigError(
+                    f"board {self.name}: only an ECP5 has a PLL; clock_mhz must be {self._input_mhz:g}, the board's clock"
+                )
+            return f"  wire clk = {self._clock}, locked = 1'b1;", round(self._input_mhz * 1e6)
+        settings, late = pll_settings(self._input_mhz, self.clock_mhz), "clk_late" if self._has_sdram else None
+        pll = pll_instance(settings, clock_in=self._clock, clock_out="clk", locked="locked", late=late)
+        return f"  wire clk, {f'{late}, ' if late else ''}feedback, locked;\n{pll}", round(settings.output_mhz * 1e6)
+
+    def _top(self, pins, clock):
+        """Returns the Verilog text of the module `top`, whose ports are the pins. `clock` is the text of its clock."""
         comments = {"button": "reset"} | {f"led_{index}": text for index, text in enumerate(LEDS.values())}
         sizes = Counter(pin.partition("[")[0] for pin in pins)
         ports = []
@@ -204,24 +204,16 @@ class Board:
         pressed = " or the button is pressed" if button else ""
         return _TOP.format(
             ports="\n".join(line.rstrip() for line in ports),
-            pll=pll,
+            clock=clock,
             reset=f"Reset for as long as the clock is not right{pressed}, and 15 cycles more.",
             released=released,
             assigned="".join(assigned),
             rx=pins["uart_rx"].read(),
-            late="clk_late, " if self._has_sdram else "",
             sdram=sdram_cells(pins) if self._has_sdram else "",
             connections=f",\n    {CONNECTIONS}" if self._has_sdram else "",
             **nets,
         )
 
     def constraints(self):
-        """Returns Lattice's preferences (LPF) for `top`: sites and I/O standards of its pins, and the frequency of its clock."""
-        lines = []
-        for pin in self.pins().values():
-            lines.append(f'LOCATE COMP "{pin.port}" SITE "{pin.site}";')
-            if pin.attributes:
-                attributes = " ".join(f"{key}={value}" for key, value in pin.attributes.items())
-                lines.append(f'IOBUF PORT "{pin.port}" {attributes};')
-        lines.append(f'FREQUENCY PORT "{self._clock}" {self._input_mhz:g} MHZ;')
-        return "\n".join(lines) + "\n"
+        """Returns the file of constraints for `top`: sites and I/O standards of its pins, and the frequency of its clock."""
+        return device_of(self.platform).constraints(self.pins().values(), self._clock, self._input_mhz)

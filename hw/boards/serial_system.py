@@ -1,5 +1,7 @@
 """A core with its memory and a serial bridge to both: a system that needs only a clock and a serial line, on any board."""
 
+from dataclasses import replace
+
 from amaranth import ClockSignal, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -57,7 +59,7 @@ class SerialSystem(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config = self.config
+        config = replace(self.config, axi_id_width=1)  # as the memories
         core = instantiate(m, platform, lambda: Tpu(config), name="core", module="tpu", domain=None)
         sizes = {"address_width": config.address_width, "data_width": config.bus_width}
         if self._chip:

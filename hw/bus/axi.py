@@ -23,9 +23,9 @@ INCR = 0b01
 BUFFERABLE = 0b0011
 
 
-def _address(prefix, address_width):
+def _address(prefix, address_width, id_width):
     return {
-        f"{prefix}id": Out(1),
+        f"{prefix}id": Out(id_width),
         f"{prefix}addr": Out(address_width),
         f"{prefix}len": Out(8),
         f"{prefix}size": Out(3),
@@ -39,12 +39,12 @@ def _address(prefix, address_width):
     }
 
 
-def axi4_read_signature(*, address_width, data_width):
+def axi4_read_signature(*, address_width, data_width, id_width=1):
     """Returns the signature of the AXI4 read channels, seen from the manager."""
     return Signature(
         {
-            **_address("ar", address_width),
-            "rid": In(1),
+            **_address("ar", address_width, id_width),
+            "rid": In(id_width),
             "rdata": In(data_width),
             "rresp": In(2),
             "rlast": In(1),
@@ -54,17 +54,17 @@ def axi4_read_signature(*, address_width, data_width):
     )
 
 
-def axi4_write_signature(*, address_width, data_width):
+def axi4_write_signature(*, address_width, data_width, id_width=1):
     """Returns the signature of the AXI4 write channels, seen from the manager."""
     return Signature(
         {
-            **_address("aw", address_width),
+            **_address("aw", address_width, id_width),
             "wdata": Out(data_width),
             "wstrb": Out(data_width // 8),
             "wlast": Out(1),
             "wvalid": Out(1),
             "wready": In(1),
-            "bid": In(1),
+            "bid": In(id_width),
             "bresp": In(2),
             "bvalid": In(1),
             "bready": Out(1),

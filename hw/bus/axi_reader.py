@@ -22,8 +22,6 @@ CLIENTS = ("fetch", "load", "weights")
 
 def read_client(address_width, data_width):
     """Returns the signature of a client's port, seen from the client. A client must have room for all data that it requests.
-    cache, prot : int
-        `AxCACHE` and `AxPROT` of all bursts.
 
     Members
     -------
@@ -73,6 +71,8 @@ class AxiReader(wiring.Component):
         Most bursts in flight; a power of two, at least 2.
     load_limit : int
         Most beats of `load` in flight; at least two bursts of the greatest length.
+    cache, prot, id_width : int
+        `AxCACHE` and `AxPROT` of all bursts; bits of an ID.
 
     Members
     -------
@@ -88,7 +88,15 @@ class AxiReader(wiring.Component):
     """
 
     def __init__(
-        self, *, address_width, data_width, outstanding=OUTSTANDING_READS, load_limit=LOAD_LIMIT, cache=BUFFERABLE, prot=0
+        self,
+        *,
+        address_width,
+        data_width,
+        outstanding=OUTSTANDING_READS,
+        load_limit=LOAD_LIMIT,
+        cache=BUFFERABLE,
+        prot=0,
+        id_width=1,
     ):
         check_power_of_two("outstanding", outstanding, 2)
         if not isinstance(load_limit, int) or load_limit < 2 * MAX_BURST:
@@ -99,7 +107,7 @@ class AxiReader(wiring.Component):
         self.cache, self.prot = cache, prot
         super().__init__(
             {
-                "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width)),
+                "bus": Out(axi4_read_signature(address_width=address_width, data_width=data_width, id_width=id_width)),
                 **{client: In(read_client(address_width, data_width)) for client in CLIENTS},
                 "own": In(id_port()),
                 "urgent": In(1),

@@ -15,8 +15,6 @@ __all__ = ["AxiWriter", "write_client"]
 
 def write_client(address_width, data_width):
     """Returns the signature of the client's port, seen from the client.
-    cache, prot : int
-        `AxCACHE` and `AxPROT` of all bursts.
 
     Members
     -------
@@ -69,6 +67,8 @@ class AxiWriter(wiring.Component):
         Bits.
     outstanding : int
         Most bursts in flight.
+    cache, prot, id_width : int
+        `AxCACHE` and `AxPROT` of all bursts; bits of an ID.
 
     Members
     -------
@@ -81,13 +81,13 @@ class AxiWriter(wiring.Component):
         See :func:`hw.spec.run_ports.manager_port`.
     """
 
-    def __init__(self, *, address_width, data_width, outstanding=16, cache=BUFFERABLE, prot=0):
+    def __init__(self, *, address_width, data_width, outstanding=16, cache=BUFFERABLE, prot=0, id_width=1):
         self.data_width = data_width
         self.outstanding = outstanding
         self.cache, self.prot = cache, prot
         super().__init__(
             {
-                "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width)),
+                "bus": Out(axi4_write_signature(address_width=address_width, data_width=data_width, id_width=id_width)),
                 "client": In(write_client(address_width, data_width)),
                 "own": In(id_port()),
                 "control": In(manager_port()),

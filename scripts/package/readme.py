@@ -67,8 +67,9 @@ def _connections(design):
     names = {kind: ", ".join(f"`{one.name}`" for one in design.of_kind(kind)) for kind in (AXI4, AXI4_LITE, AXI4_STREAM)}
     config = design.config
     memory = (
-        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, INCR bursts of 1 to {MAX_BURST} "
-        f"beats, {OUTSTANDING_READS} reads and {OUTSTANDING_WRITES} writes in flight; responses in order, with the request's ID"
+        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, IDs of {config.axi_id_width}, "
+        f"INCR bursts of 1 to {MAX_BURST} beats, {OUTSTANDING_READS} reads and {OUTSTANDING_WRITES} writes in flight; responses "
+        "in order, with the request's ID"
     )
     core = "core0_" if design.cores > 1 else ""
     rows = [

@@ -100,7 +100,8 @@ def _bench(design, sizes):
     inside = [f"    wire {f'[{width - 1}:0] ' * (width > 1)}{name};\n" for name, _, width in design.ports[2:]]
     inside += [f"    wire {core}passed, {core}failed;\n" for core in cores]
     inside += [f"\n    {design.top} dut (.*);\n", *_link(design)]
-    parameters = {"BUS_WIDTH": design.config.bus_width, "ADDRESS_WIDTH": design.config.address_width, **sizes}
+    config = design.config
+    parameters = {"BUS_WIDTH": config.bus_width, "ADDRESS_WIDTH": config.address_width, "ID_WIDTH": config.axi_id_width, **sizes}
     inside += [_system(design, core, parameters) for core in cores]
     tail = _TAIL.format(
         failed=" || ".join(f"{core}failed" for core in cores), passed=" && ".join(f"{core}passed" for core in cores)

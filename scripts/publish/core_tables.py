@@ -34,8 +34,8 @@ _PORT_TEXTS = {
     "s_axil_wstrb": "Bytes whose strobe is 0 keep their value; `control` and `interrupt` act if bit 0 is 1.",
     "m_axi_awlen": "Beats - 1: 0 to 15.",
     "m_axi_arlen": "Beats - 1: 0 to 15.",
-    "m_axi_awid": "Changes with a reset.",
-    "m_axi_arid": "Changes with a reset.",
+    "m_axi_awid": "Bit 0 changes with a reset, the others are 0.",
+    "m_axi_arid": "Bit 0 changes with a reset, the others are 0.",
     "m_axi_bid": "The `awid` of the burst.",
     "m_axi_rid": "The `arid` of the burst.",
     "m_axi_wstrb": "All 1; all 0 in beats of a cancelled burst.",
@@ -61,6 +61,7 @@ def _port_width(name, bits):
         ("m_axi_a[rw]addr", config.address_width, "`address_width`"),
         ("m_axi_[rw]data", config.bus_width, "`bus_width`"),
         ("m_axi_wstrb", config.bus_bytes, "`bus_width` / 8"),
+        ("m_axi_(aw|b|ar|r)id", config.axi_id_width, "`axi_id_width`"),
     ):
         if re.fullmatch(pattern, name):
             assert bits == value, f"{name} has {bits} bits"

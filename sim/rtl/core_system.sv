@@ -6,6 +6,7 @@
 module core_system #(
     parameter integer BUS_WIDTH = 64,
     parameter integer ADDRESS_WIDTH = 32,
+    parameter integer ID_WIDTH = 1,
     parameter integer MEMORY_BYTES = 1 << 20,
     parameter integer STEPS = 1,                // of the script
     parameter integer RESULTS = 1,              // words to compare
@@ -35,7 +36,7 @@ module core_system #(
     input  wire                     s_axil_rvalid,
     output wire                     s_axil_rready,
 
-    input  wire                     m_axi_awid,
+    input  wire [ID_WIDTH-1:0]      m_axi_awid,
     input  wire [ADDRESS_WIDTH-1:0] m_axi_awaddr,
     input  wire [7:0]               m_axi_awlen,
     input  wire [2:0]               m_axi_awsize,
@@ -47,18 +48,18 @@ module core_system #(
     input  wire                     m_axi_wlast,
     input  wire                     m_axi_wvalid,
     output wire                     m_axi_wready,
-    output wire                     m_axi_bid,
+    output wire [ID_WIDTH-1:0]      m_axi_bid,
     output wire [1:0]               m_axi_bresp,
     output wire                     m_axi_bvalid,
     input  wire                     m_axi_bready,
-    input  wire                     m_axi_arid,
+    input  wire [ID_WIDTH-1:0]      m_axi_arid,
     input  wire [ADDRESS_WIDTH-1:0] m_axi_araddr,
     input  wire [7:0]               m_axi_arlen,
     input  wire [2:0]               m_axi_arsize,
     input  wire [1:0]               m_axi_arburst,
     input  wire                     m_axi_arvalid,
     output wire                     m_axi_arready,
-    output wire                     m_axi_rid,
+    output wire [ID_WIDTH-1:0]      m_axi_rid,
     output wire [BUS_WIDTH-1:0]     m_axi_rdata,
     output wire [1:0]               m_axi_rresp,
     output wire                     m_axi_rlast,
@@ -85,7 +86,7 @@ module core_system #(
     assign s_axil_araddr = araddr[8:0];
 
     axi_memory #(
-        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(1), .BYTES(MEMORY_BYTES)
+        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(ID_WIDTH), .BYTES(MEMORY_BYTES)
     ) memory (
         .aclk(aclk), .aresetn(aresetn),
         .s_axi_awid(m_axi_awid), .s_axi_awaddr(m_axi_awaddr), .s_axi_awlen(m_axi_awlen), .s_axi_awsize(m_axi_awsize),

@@ -20,7 +20,9 @@ _NAMED = {
     "sdram-133x16": (266, 90, 36),
     "sdram-166x32": (664, 90, 36),
 }
-MEMORY_NAMES = tuple(_NAMED)
+#: Cycles for 32 bits and latency of a bus without bursts, at any clock.
+_SINGLE = {"wishbone32": (14.5, 20)}  # LiteX' bus with DDR3 behind it, as measured
+MEMORY_NAMES = (*_NAMED, *_SINGLE)
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,18 @@ def parse_memory(text):
     `NAME[@MHZ]` with a name of `MEMORY_NAMES` and the core's clock, 100 MHz by default. Raises ValueError."""
     name, at, clock = text.partition("@")
     clock, number = clock if at else "100", r"\d+(?:\.\d+)?"
-    if name in _NAMED and re.fullmatch(number, clock) and float(clock):
-        (rate, latency, row), mhz = _NAMED[name], float(clock)
-        return HostMemory(max(1, ceil(latency * mhz / 1000)), rate / mhz, row * mhz / 1000)
+    mhz = float(clock) if re.fullmatch(number, clock) else 0
+    if mhz and name in _SINGLE:
+        cycles, latency = _SINGLE[name]
+        return HostMemory(latency, 4 / cycles)
+    if mhz and name in _NAMED:
+        rate, nanoseconds, row = _NAMED[name]
+        return HostMemory(max(1, ceil(nanoseconds * mhz / 1000)), rate / mhz, row * mhz / 1000)
     if re.fullmatch(rf"\d+(?::{number}){{0,2}}", text):
         cycles, *rest = map(float, text.split(":"))
         if cycles and all(rest[:1]):
             return HostMemory(int(cycles), *rest)
     raise ValueError(
         f"{text!r} is no memory: give LATENCY[:BYTES[:BURST]], such as 32 or 32:8:2 (cycles, bytes per cycle, cycles per burst), "
-        f"or NAME[@MHZ] with a name of {', '.join(_NAMED)} and the core's clock"
+        f"or NAME[@MHZ] with a name of {', '.join(MEMORY_NAMES)} and the core's clock"
     )

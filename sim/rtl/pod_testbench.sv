@@ -6,6 +6,7 @@ module pod_testbench #(
     parameter integer BUS_WIDTH = 128,
     parameter integer LINK_WIDTH = 128,
     parameter integer ADDRESS_WIDTH = 32,
+    parameter integer ID_WIDTH = 1,
     parameter integer MEMORY_BYTES = 1 << 25
 ) (
     input  wire                  clk,
@@ -69,7 +70,8 @@ module pod_testbench #(
     generate for (i = 0; i < CORES; i = i + 1) begin : cores
         localparam integer BEFORE = (i + CORES - 1) % CORES;
 
-        wire                     m_axi_awid, m_axi_awlock, m_axi_awvalid, m_axi_awready;
+        wire [ID_WIDTH-1:0]      m_axi_awid;
+        wire                     m_axi_awlock, m_axi_awvalid, m_axi_awready;
         wire [ADDRESS_WIDTH-1:0] m_axi_awaddr;
         wire [7:0]               m_axi_awlen;
         wire [2:0]               m_axi_awsize, m_axi_awprot;
@@ -78,15 +80,18 @@ module pod_testbench #(
         wire [BUS_WIDTH-1:0]     m_axi_wdata;
         wire [BUS_WIDTH/8-1:0]   m_axi_wstrb;
         wire                     m_axi_wlast, m_axi_wvalid, m_axi_wready;
-        wire                     m_axi_bid, m_axi_bvalid, m_axi_bready;
+        wire [ID_WIDTH-1:0]      m_axi_bid;
+        wire                     m_axi_bvalid, m_axi_bready;
         wire [1:0]               m_axi_bresp;
-        wire                     m_axi_arid, m_axi_arlock, m_axi_arvalid, m_axi_arready;
+        wire [ID_WIDTH-1:0]      m_axi_arid;
+        wire                     m_axi_arlock, m_axi_arvalid, m_axi_arready;
         wire [ADDRESS_WIDTH-1:0] m_axi_araddr;
         wire [7:0]               m_axi_arlen;
         wire [2:0]               m_axi_arsize, m_axi_arprot;
         wire [1:0]               m_axi_arburst;
         wire [3:0]               m_axi_arcache, m_axi_arqos;
-        wire                     m_axi_rid, m_axi_rlast, m_axi_rvalid, m_axi_rready;
+        wire [ID_WIDTH-1:0]      m_axi_rid;
+        wire                     m_axi_rlast, m_axi_rvalid, m_axi_rready;
         wire [BUS_WIDTH-1:0]     m_axi_rdata;
         wire [1:0]               m_axi_rresp;
         wire [31:0]              own_errors;
@@ -111,7 +116,7 @@ module pod_testbench #(
         );
 
         axi_memory #(
-            .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(1), .BYTES(MEMORY_BYTES), .NUMBER(i)
+            .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(ID_WIDTH), .BYTES(MEMORY_BYTES), .NUMBER(i)
         ) memory (
             .aclk(clk), .aresetn(rst_n),
             .s_axi_awid(m_axi_awid), .s_axi_awaddr(m_axi_awaddr), .s_axi_awlen(m_axi_awlen), .s_axi_awsize(m_axi_awsize),

@@ -80,6 +80,7 @@ class Simulation:
             parameters={
                 "BUS_WIDTH": config.bus_width,
                 "ADDRESS_WIDTH": config.address_width,
+                "ID_WIDTH": config.axi_id_width,
                 "LINK_WIDTH": config.vector_width,
                 "MEMORY_BYTES": memory_bytes,
             },

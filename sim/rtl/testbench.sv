@@ -4,6 +4,7 @@
 module testbench #(
     parameter integer BUS_WIDTH = 256,
     parameter integer ADDRESS_WIDTH = 32,
+    parameter integer ID_WIDTH = 1,
     parameter integer LINK_WIDTH = 64,
     parameter integer MEMORY_BYTES = 1 << 25
 ) (
@@ -42,7 +43,8 @@ module testbench #(
     output wire [31:0]           errors,
     output wire [63:0]           cycle
 );
-    wire                     m_axi_awid, m_axi_awlock, m_axi_awvalid, m_axi_awready;
+    wire [ID_WIDTH-1:0]      m_axi_awid;
+    wire                     m_axi_awlock, m_axi_awvalid, m_axi_awready;
     wire [ADDRESS_WIDTH-1:0] m_axi_awaddr;
     wire [7:0]               m_axi_awlen;
     wire [2:0]               m_axi_awsize, m_axi_awprot;
@@ -51,15 +53,18 @@ module testbench #(
     wire [BUS_WIDTH-1:0]     m_axi_wdata;
     wire [BUS_WIDTH/8-1:0]   m_axi_wstrb;
     wire                     m_axi_wlast, m_axi_wvalid, m_axi_wready;
-    wire                     m_axi_bid, m_axi_bvalid, m_axi_bready;
+    wire [ID_WIDTH-1:0]      m_axi_bid;
+    wire                     m_axi_bvalid, m_axi_bready;
     wire [1:0]               m_axi_bresp;
-    wire                     m_axi_arid, m_axi_arlock, m_axi_arvalid, m_axi_arready;
+    wire [ID_WIDTH-1:0]      m_axi_arid;
+    wire                     m_axi_arlock, m_axi_arvalid, m_axi_arready;
     wire [ADDRESS_WIDTH-1:0] m_axi_araddr;
     wire [7:0]               m_axi_arlen;
     wire [2:0]               m_axi_arsize, m_axi_arprot;
     wire [1:0]               m_axi_arburst;
     wire [3:0]               m_axi_arcache, m_axi_arqos;
-    wire                     m_axi_rid, m_axi_rlast, m_axi_rvalid, m_axi_rready;
+    wire [ID_WIDTH-1:0]      m_axi_rid;
+    wire                     m_axi_rlast, m_axi_rvalid, m_axi_rready;
     wire [BUS_WIDTH-1:0]     m_axi_rdata;
     wire [1:0]               m_axi_rresp;
 
@@ -78,7 +83,7 @@ module testbench #(
     tpu core (.aclk(clk), .aresetn(rst_n && bd_reset !== 1'b1), .*);
 
     axi_memory #(
-        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(1), .BYTES(MEMORY_BYTES)
+        .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(ADDRESS_WIDTH), .ID_WIDTH(ID_WIDTH), .BYTES(MEMORY_BYTES)
     ) memory (
         .aclk(clk), .aresetn(rst_n),
         .s_axi_awid(m_axi_awid), .s_axi_awaddr(m_axi_awaddr), .s_axi_awlen(m_axi_awlen), .s_axi_awsize(m_axi_awsize),

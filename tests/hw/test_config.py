@@ -33,6 +33,7 @@ from amaranth_tpu.hw.spec.operations import activate_layout
         ({"address_width": 31}, "address_width"),
         ({"axi_cache": 16}, "axi_cache must be 0 to 15, not 16"),
         ({"axi_prot": -1}, "axi_prot must be 0 to 7, not -1"),
+        ({"axi_id_width": 0}, "axi_id_width must be 1 to 32, not 0"),
         ({"in_flight": 2}, "in_flight"),
         ({"pooling": 2}, "pooling must be True or False, not 2"),
         ({"softmax": None}, "softmax must be True or False, not None"),

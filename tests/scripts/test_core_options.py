@@ -11,9 +11,9 @@ from amaranth_tpu.scripts.cli.core_options import CoreChoice, takes_core
 
 #: For each field, a value that differs from every preset.
 CHANGES = dict(n=8, cell_stages=4, unified_buffer_depth=512, accumulator_depth=128, bias_depth=16, weight_fifo_depth=2)
-CHANGES |= dict(weight_rows=2, weight_formats=True, bus_width=64, address_width=40, axi_cache=15, axi_prot=2, in_flight=16)
+CHANGES |= dict(weight_rows=2, weight_formats=True, bus_width=64, address_width=40, axi_cache=15, axi_prot=2, axi_id_width=6)
 CHANGES |= dict(pooling=False, table_lanes=2, softmax=False, softmax_lanes=8, normalize=True, attention=False, training=True)
-CHANGES |= dict(update_lanes=2, ring=True, ring_depth=16, transpose=True)
+CHANGES |= dict(in_flight=16, update_lanes=2, ring=True, ring_depth=16, transpose=True)
 
 
 def chosen(*words):

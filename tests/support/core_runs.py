@@ -21,7 +21,7 @@ FULL = Config(
     **TINY
     | {"pooling": True, "table_lanes": 2, "softmax": True, "softmax_lanes": 4, "normalize": True, "attention": True}
     | {"training": True, "update_lanes": 2, "transpose": True, "bias_depth": 16, "ring": True, "ring_depth": 4}
-    | {"axi_cache": 15, "axi_prot": 2}
+    | {"axi_cache": 15, "axi_prot": 2, "axi_id_width": 4}
     | {"weight_rows": 2}
 )
 SIZES = [

@@ -42,7 +42,8 @@ class TpuCore(Module):
 
     def __init__(self, config):
         self.registers = AXILiteInterface(data_width=32, address_width=32)
-        self.memory = AXIInterface(data_width=config.bus_width, address_width=config.address_width, id_width=1)
+        widths = {"data_width": config.bus_width, "address_width": config.address_width, "id_width": config.axi_id_width}
+        self.memory = AXIInterface(**widths)
         self.ev = Module()
         self.ev.irq = Signal()
         ports = {"i_aclk": ClockSignal(), "i_aresetn": ~ResetSignal(), "o_irq": self.ev.irq}

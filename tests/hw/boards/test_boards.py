@@ -26,7 +26,23 @@ SAMPLED = {
     "ecpix5": (100, "K23", "R26", "R24", "R21"),
     "orangecrab": (48, "A9", "N17", "M18", "M3"),
     "versa": (100, "P3", "C11", "A11", "E16"),
+    "tang": (27, "H11", "T13", "M11", "N16"),
+    "crosslink": (12, "L13", "F16", "F18", "E17"),
 }
+
+
+#: Lines that place a port in the constraints of ECP5, Gowin and Nexus.
+PLACES = (
+    r'LOCATE COMP "(?P<port>.+)" SITE "(?P<site>\w+)";',
+    r'IO_LOC "(?P<port>.+)" (?P<site>\w+);',
+    r"ldc_set_location -site {(?P<site>\w+)} \[get_ports {(?P<port>.+)}\]",
+)
+
+
+def sites_of(lines):
+    """Returns {port: site} of the lines of a file of constraints."""
+    found = [match for line in lines for place in PLACES if (match := re.fullmatch(place, line))]
+    return {match["port"]: match["site"] for match in found}
 
 
 @functools.cache
@@ -48,14 +64,29 @@ def test_pins(name, made):
         wide = re.fullmatch(r"\[(\d+):0\]", size)
         ports += [f"{port}[{bit}]" for bit in range(int(wide[1]) + 1)] if wide else [port]
     lines = board.constraints().splitlines()
-    sites = {line.split('"')[1]: line.split('"')[3] for line in lines if line.startswith("LOCATE")}
+    sites = sites_of(lines)
     assert sorted(sites) == sorted(ports) and len(set(sites.values())) == len(sites)
     clock, *others = SAMPLED[name.split("-")[0]]
     assert [sites[port] for port in (f"clk{clock}", "uart_rx", "uart_tx", "led_0")] == others
-    assert f'FREQUENCY PORT "clk{clock}" {clock} MHZ;' in lines
+    if board.part.startswith("ecp5"):
+        assert f'FREQUENCY PORT "clk{clock}" {clock} MHZ;' in lines
     if clock == 25:
         assert {line.split('"')[1] for line in lines if line.startswith("IOBUF") and "IO_TYPE=LVCMOS33" in line} == set(ports)
     assert board.preset in PRESETS
+
+
+def test_constraints_of_other_families():
+    """Gowin and Nexus have their own files, the platform's attributes, and the clock of the board."""
+    gowin, nexus = (BOARDS[name].constraints().splitlines() for name in ("tang-primer-20k", "crosslink-nx"))
+    assert 'IO_PORT "uart_rx" PULL_MODE=UP IO_TYPE=LVCMOS33;' in gowin
+    assert "create_clock -name {clk12} -period 83.333 [get_ports {clk12}]" in nexus
+    assert "ldc_set_port -iobuf {IO_TYPE=LVCMOS33} [get_ports {button}]" in nexus
+    for name, lines in (("tang-primer-20k", gowin), ("crosslink-nx", nexus)):
+        sites = sites_of(lines)
+        clock, *others = SAMPLED[name.split("-")[0]]
+        assert [sites[port] for port in (f"clk{clock}", "uart_rx", "uart_tx", "led_0")] == others
+        with pytest.raises(ConfigError, match=f"clock_mhz must be {clock}, the board's clock"):
+            replace(BOARDS[name], clock_mhz=50).to_verilog(SMALL)
 
 
 def test_late_clock():
