@@ -16,6 +16,7 @@ from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.rtl.host_memory import DEFAULT_HOST, parse_memory
 from amaranth_tpu.sim.tpu.places import Simulator
 
+from ..cli.board_clock import own_memory
 from .common import Json, Write, app, publish
 
 __all__ = ["core_of", "mlperf_tiny"]
@@ -41,16 +42,15 @@ def _head(simulator):
     ]
 
 
-#: The board whose own core and memory have the rows of its n, for the preset `default`, and its memory as an option.
+#: The board whose own core and memory have the rows of its n, for the preset `default`.
 _BOARD = BOARDS["ulx3s-85f"]
-_MEMORY = f"sdram-90x16@{_BOARD.clock_mhz}"
 
 
 def core_of(preset, n):
     """Returns `(configuration, host memory, clock of the board in MHz or None)` of the rows of an array size."""
     own = from_preset(_BOARD.preset)
     if preset == "default" and n == own.n:
-        return own, parse_memory(_MEMORY), _BOARD.clock_mhz
+        return own, parse_memory(own_memory(_BOARD)), _BOARD.clock_mhz
     return from_preset(preset, n=n), DEFAULT_HOST, None
 
 

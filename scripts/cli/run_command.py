@@ -120,6 +120,7 @@ def _explain(model, identity, options):
     from amaranth_tpu.sim.compiler.compile import compile_network
     from amaranth_tpu.sim.ir.row_norms import with_row_norms
 
+    from .board_clock import at_clock, show_clock
     from .faster_preset import faster_preset, show_faster
     from .run_data import images_asked
 
@@ -136,9 +137,11 @@ def _explain(model, identity, options):
             ("transformer", "vision"),
             lambda other: compile_network(with_row_norms(model.network, other), other, batch, "fast").with_host(host),
         )
+    plan["at_clock"] = at_clock(config, plan["cycles"], batch, options.memory)
     if options.as_json:
         return print_json(plan, model=identity, core=config)
     show_plan(Console(), plan)
+    show_clock(Console(), plan)
     show_faster(Console(), plan)
 
 

@@ -11,6 +11,7 @@ from amaranth_tpu.sim.data.printable import printable
 
 from ..show.divided import show_divided, show_parts
 from ..show.terminal import compiling, progress_bar, spinner
+from .board_clock import at_clock, show_clock
 from .command_line import RunFailed, console
 from .json_output import print_json
 from .memory_option import host_of
@@ -70,7 +71,11 @@ def _explain(model, identity, options):
     with compiling(console):
         estimate = model.estimate(config, batch, options.memory)
     figures = _table(model, batch) | {"n": config.n, "batch": batch, "cycles": estimate.cycles, "bound": estimate.bound}
-    print_json(figures, model=identity, core=config) if options.as_json else show_parts(Console(), figures)
+    figures["at_clock"] = at_clock(config, estimate.cycles, batch, options.memory)
+    if options.as_json:
+        return print_json(figures, model=identity, core=config)
+    show_parts(Console(), figures)
+    show_clock(Console(), figures)
 
 
 def _run(model, x, options):

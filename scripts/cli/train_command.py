@@ -14,6 +14,7 @@ from ..show.curve import check_curve, draw_curve
 from ..show.step_plan import plan_of_step, show_step_plan
 from ..show.terminal import spinner
 from ..show.training import TrainingBar, epoch_line, show_training
+from .board_clock import at_clock, show_clock
 from .command_line import RunFailed, console, show_line
 from .faster_preset import show_faster
 from .json_output import model_object, print_json
@@ -65,9 +66,12 @@ def train(**options):
             job.compile()
             job.program = job.program.with_host(host_of(options.memory))
             plan = plan_of_step(job.program) | {"faster": job.faster_preset()}
+            samples = plan["batch"] * plan["cores"]
+            plan["at_clock"] = at_clock(job.program.config, plan["cycles"], samples, options.memory)
         if options.as_json:
             return print_json(plan, model=identity, core=job.program.config)
         show_step_plan(Console(), plan)
+        show_clock(Console(), plan)
         return show_faster(Console(), plan)
     _go_on(job, options)
     if options.steps_to_compare != 0:

@@ -1,10 +1,12 @@
-"""Tests of the preset that `--explain` names, and of the preset that `tpu train` chooses."""
+"""Tests of the preset and of the samples a second that `--explain` names, and of the preset that `tpu train` chooses."""
 
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from amaranth_tpu.hw.config import PRESETS, from_preset
+from amaranth_tpu.scripts.cli.board_clock import at_clock, show_clock
 from amaranth_tpu.scripts.cli.core_options import CoreChoice
 from amaranth_tpu.scripts.cli.faster_preset import faster_preset
 from amaranth_tpu.sim.compiler.errors import CompileError
@@ -58,3 +60,27 @@ def test_a_transformer_is_trained_on_its_preset():
         "default": "training",
         "vit": "transformer",
     }
+
+
+@pytest.mark.parametrize(
+    "preset, memory, shown",
+    [
+        (
+            "ulx3s-85f",
+            "32",
+            "20 samples a second at 90 MHz, the clock of ulx3s-85f, with --memory 32; the board has --memory sdram-90x16@90",
+        ),
+        ("ulx3s-85f", "sdram-90x16@90", "20 samples a second at 90 MHz, the clock of ulx3s-85f"),
+        ("ulx3s-45f", "32", "24 samples a second at 110 MHz, the clock of ulx3s-45f"),
+        ("default", "32", ""),
+    ],
+)
+def test_samples_a_second_on_a_board(preset, memory, shown, capsys):
+    """A board has its own clock and memory: 8 samples of 36 million cycles."""
+    plan = {"at_clock": at_clock(from_preset(preset), 36_000_000, 8, memory)}
+    show_clock(Console(width=200), plan)
+    assert capsys.readouterr().out.strip() == shown
+
+
+def test_a_changed_core_is_no_board():
+    assert at_clock(from_preset("ulx3s-85f", n=4), 1, 1, "32") is None
