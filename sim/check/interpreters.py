@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ..frontend.messages import inline
 from ..frontend.messages import title as node_title
 from ..frontend.order import sort_nodes
+from .memory_limit import limited_memory
 from .onnxruntime_import import import_onnxruntime
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
     "values_of",
     "overflow_of",
 ]
+
+
+_UNLIMITED = 1 << 40  # bytes, for providers that reserve memory for devices
 
 
 class InterpreterError(RuntimeError):
@@ -41,15 +45,18 @@ class InterpreterSession:
         Maps {input: array} to the list of the requested tensors.
     speed : float
         Multiplications per second on one processor core: a rough lower bound.
+    size : int
+        Bytes of the model.
     """
 
-    def __init__(self, title, compute, speed):
-        self.title, self._compute, self.speed = title, compute, speed
+    def __init__(self, title, compute, speed, size=0):
+        self.title, self._compute, self.speed, self._size = title, compute, speed, size
 
     def __call__(self, feeds):
         """Computes the requested tensors for inputs {name: array}. Every exception inside the interpreter becomes an
         InterpreterError."""
-        with _as_refusal(self.title):
+        size = self._size + sum(getattr(values, "nbytes", 0) for values in feeds.values())
+        with _as_refusal(self.title), limited_memory(size):
             return self._compute(feeds)
 
 
@@ -60,7 +67,10 @@ def _as_refusal(title):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # interpreters raise exceptions of their own types, and unusual models cause any others
-        raise InterpreterError(f"{title}: {type(error).__name__}: {inline(error, 200)}") from None
+        text = f"{type(error).__name__}: {inline(error, 200)}"
+        if isinstance(error, MemoryError) or "alloc" in str(error):
+            text = "it takes more memory than its file and inputs explain; reduce the counts of loops or the sizes it computes"
+        raise InterpreterError(f"{title}: {text}") from None
 
 
 def _model(path, names):
@@ -96,8 +106,11 @@ def onnxruntime_of(path, names, providers=("CPUExecutionProvider",), optimized=F
         if absent := [name for name in providers or () if name not in there]:
             raise ValueError(f"no provider {', '.join(absent)}; it has {', '.join(there)}")
         content = _model(path, names).SerializeToString()
-        session = onnxruntime.InferenceSession(content, options, providers=list(providers or there))
-    return InterpreterSession(title, lambda feeds: session.run(list(names), feeds), speed=5e8)
+        providers = list(providers or there)
+        size = len(content) if providers == ["CPUExecutionProvider"] else _UNLIMITED
+        with limited_memory(size):
+            session = onnxruntime.InferenceSession(content, options, providers=providers)
+    return InterpreterSession(title, lambda feeds: session.run(list(names), feeds), 5e8, size)
 
 
 def _evaluator(model, names, title):
@@ -106,7 +119,16 @@ def _evaluator(model, names, title):
     with _as_refusal(title):
         logging.getLogger("onnx").setLevel(logging.CRITICAL)
         evaluator = ReferenceEvaluator(model)
-    return InterpreterSession(title, lambda feeds: evaluator.run(list(names), feeds), speed=1e7)
+    return InterpreterSession(title, lambda feeds: evaluator.run(list(names), feeds), 1e7, model.ByteSize())
+
+
+def _all_nodes(model):
+    """Yields the nodes of a model, with those of local functions and of the graphs in attributes."""
+    waiting = [node for function in model.functions for node in function.node] + list(model.graph.node)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [inner for one in node.attribute for graph in (one.g, *one.graphs) for inner in graph.node]
 
 
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
@@ -115,16 +137,19 @@ _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 def onnx_reference(path, names):
     """Returns a session of the interpreter in the package `onnx`, which computes the named tensors of a model.
 
-    This interpreter deviates from the ONNX specification in three cases. First, windows differ where ceil_mode is set, and where
+    This interpreter deviates from the ONNX specification in four cases. First, windows differ where ceil_mode is set, and where
     a ConvTranspose has output_shape without auto_pad; such models are refused. Second, before opset 14, BatchNormalization
     normalises with the statistics of its input, weighted with `momentum`, as in training; `momentum` is set to 1 to prevent this.
-    Third, models with BatchNormalization before opset 9 are refused.
+    Third, models with BatchNormalization before opset 9 are refused. Fourth, a Loop without condition does not run; such models
+    are refused.
     """
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
         model = _model(path, names)
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-    for node in model.graph.node:
+    for node in _all_nodes(model):
+        if node.op_type == "Loop" and not (len(node.input) > 1 and node.input[1]):
+            raise InterpreterError(f"{title}: does not follow ONNX in {node_title(node)} without condition; install onnxruntime")
         if node.op_type == "BatchNormalization" and opset < 14:
             if opset < 9:
                 raise InterpreterError(f"{title}: does not follow ONNX in {node_title(node)} before opset 9; install onnxruntime")

@@ -2,10 +2,12 @@
 operator."""
 
 import json
+import resource
 from dataclasses import asdict, replace
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto
 
@@ -235,6 +237,29 @@ def test_ceil_mode_without_onnxruntime(tmp_path, monkeypatch):
     monkeypatch.setattr(interpreters, "available", lambda: [interpreters.onnx_reference])
     found = compared(path, x)
     assert found.samples == 0 and found.error is None and "ceil_mode" in found.reason and "'ceil'" in found.reason
+
+
+def _doubled(count):
+    """Returns a model with a Loop without condition that doubles a tensor `count` times."""
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 4] x) => (float y) <int64 count = {{{count}}}> {{
+        grown = Loop <body = body (int64 number, bool on, float[n, 4] part) => (bool go, float[m, 4] whole) {{
+            go = Identity (on)
+            whole = Concat <axis = 0> (part, part)
+        }}> (count, , x)
+        y = ReduceSum <keepdims = 0> (grown)
+    }}""")
+
+
+def test_a_loop_cannot_take_all_memory():
+    """The limit holds while an interpreter runs. onnx's own interpreter omits a Loop without condition, so it refuses it."""
+    limits, x = resource.getrlimit(resource.RLIMIT_DATA), {"x": np.ones((1, 4), np.float32)}
+    assert interpreters.onnxruntime_of(_doubled(3), ["y"])(x) == [32]
+    with pytest.raises(interpreters.InterpreterError, match="takes more memory"):
+        interpreters.onnxruntime_of(_doubled(26), ["y"])(x)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limits
+    with pytest.raises(interpreters.InterpreterError, match="Loop.* without condition"):
+        interpreters.onnx_reference(_doubled(3), ["y"])
 
 
 def test_binary16_models(tmp_path):
