@@ -153,7 +153,9 @@ class _Writer:
         v = self.add("Identity", self.heads(self.dense(x, "attn_v"), sizes.groups), name="value")
         q = self.add("Mul", q, np.array(sizes.each**-0.5, np.float32))
         q = self.add("Reshape", q, np.array([0, sizes.groups, sizes.heads // sizes.groups * tokens, sizes.each]))
-        keys, values = (self.add("Concat", f"past_{name}s", one, axis=2) for name, one in (("key", k), ("value", v)))
+        keys, values = k, v
+        if self.past:
+            keys, values = (self.add("Concat", f"past_{name}s", one, axis=2) for name, one in (("key", k), ("value", v)))
         scores = self.add("MatMul", q, self.add("Transpose", keys, perm=[0, 1, 3, 2]))
         shares = self.add("Softmax", self.add("Add", scores, "mask"), axis=-1)
         made = self.add("Reshape", self.add("MatMul", shares, values), np.array([0, sizes.heads, tokens, sizes.each]))
@@ -178,8 +180,8 @@ class _Writer:
 def block_model(sizes, weights, tokens, past):
     """Returns a block as an onnx.ModelProto for `tokens` new tokens after `past` tokens.
 
-    Inputs are the hidden states `x`, the `past_keys` and `past_values`, the `mask` of :func:`masked`, and `cos` and `sin` of
-    :func:`rotary`. Outputs are the hidden states `y`, and the new `key` and `value`.
+    Inputs are the hidden states `x`, the `past_keys` and `past_values` of any past, the `mask` of :func:`masked`, and `cos` and
+    `sin` of :func:`rotary`. Outputs are the hidden states `y`, and the new `key` and `value`.
 
     Parameters
     ----------
@@ -191,7 +193,8 @@ def block_model(sizes, weights, tokens, past):
     writer.add("Add", x, writer.fed(writer.norm(x, "ffn_norm")), name="y")
     state = (sizes.groups, tokens, sizes.each)
     rows = sizes.heads // sizes.groups * tokens
-    inputs = {"x": (tokens, sizes.width)} | dict.fromkeys(("past_keys", "past_values"), (sizes.groups, past, sizes.each))
+    inputs = {"x": (tokens, sizes.width)}
+    inputs |= dict.fromkeys(("past_keys", "past_values"), (sizes.groups, past, sizes.each)) if past else {}
     inputs |= {"mask": (1, rows, past + tokens)} | dict.fromkeys(("cos", "sin"), (1, tokens, sizes.each))
     return writer.model("block", inputs, {"y": (tokens, sizes.width), "key": state, "value": state})
 
