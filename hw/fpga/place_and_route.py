@@ -126,7 +126,7 @@ def place_and_route(target, folder, *, constraints=None, seed=1, progress=None):
         "himbaechel-gowin": (
             ["--vopt", "cst=pins"],
             ["--write", "routed"],
-            ["-d", target.options[3].removeprefix("family="), "-o", "top.fs", "routed"],
+            ["-d", next((word[7:] for word in target.options if word.startswith("family=")), ""), "-o", "top.fs", "routed"],
             "top.fs",
         ),
         "nexus": (["--pdc", "pins"], ["--fasm", "routed"], ["pack", "routed", "top.bit"], "top.bit"),

@@ -112,5 +112,5 @@ def _stamped(design, path):
     head = "".join(f"{begin}{line}{end}\n" for line in design.lines)
     text = path.read_text()
     if path.suffix == ".md":  # the targets of links outside its folder are not in the package
-        text = "\n" + re.sub(r"\[([^]]*)\]\(\.\./[^)]*\)", r"\1", text)
+        text = "\n" + re.sub(r"\[([^]]*)\]\(\.\./[^)]*\)", r"\1", text).replace("hw/driver", "driver")
     return (head + text).encode()

@@ -225,8 +225,9 @@ def test_each_file_names_its_origin(files):
     readme = files["README.md"].decode()
     links = re.findall(r"\]\(([^)]+)\)", readme)
     assert len(links) > 5 and not [link for link in links if link not in files]
-    named = re.findall(r"(?<![\w/])(?:sim|driver|rtl)/\w+\.\w+", files["Makefile"].decode())
-    assert len(named) > 8 and not [name for name in named if name not in files]
+    for name in ("Makefile", "driver/README.md"):
+        named = re.findall(r"(?<!\w)(?:\w+/)*(?:sim|driver|rtl)/\w+\.\w+", files[name].decode())
+        assert len(named) > 8 and not [path for path in named if path not in files], name
 
 
 def test_expected_results_are_those_of_the_network(files, network):

@@ -16,13 +16,13 @@ from amaranth.lib import io
 from amaranth.vendor import LatticePlatform
 
 import amaranth_tpu.sim as sim
-from amaranth_tpu.hw.boards import Board, board
+from amaranth_tpu.hw.boards import BOARDS, Board, board
 from amaranth_tpu.hw.boards.board import LEDS
 from amaranth_tpu.hw.boards.board_pins import request_pins
 from amaranth_tpu.hw.config import ConfigError
 from amaranth_tpu.hw.fpga.place_and_route import place_and_route
 from amaranth_tpu.hw.fpga.synthesis import synthesize
-from amaranth_tpu.hw.fpga.targets import PARTS, Target
+from amaranth_tpu.hw.fpga.targets import PARTS, Target, find_target
 from command import captured
 
 #: A stand-in for the system, whose outputs show how each resource is connected.
@@ -199,6 +199,17 @@ def test_bitstream(name, stub, tmp_path):
     synthesize(made.to_verilog(None), target, tmp_path, top="top", flat=True)
     report, bitstream = place_and_route(target, tmp_path, constraints=made.constraints())
     assert bitstream.stat().st_size > 10_000 and report["utilization"]["EHXPLLL"]["used"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tang-primer-20k", "crosslink-nx"])
+def test_bitstream_of_other_families(name, stub, tmp_path):
+    """The same for Gowin and Nexus, whose clock comes from the pin."""
+    made = BOARDS[name]
+    synthesize(made.to_verilog(None), find_target(name), tmp_path, top="top", flat=True)
+    report, bitstream = place_and_route(find_target(name), tmp_path, constraints=made.constraints())
+    assert bitstream.stat().st_size > 10_000
+    assert min(clock["achieved"] for clock in report["fmax"].values()) > made.clock_mhz
 
 
 def test_refusals(rng):

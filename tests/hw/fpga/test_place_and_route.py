@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from amaranth_tpu.hw.config import PLAIN, Config
+from amaranth_tpu.hw.fpga import place_and_route as routing
 from amaranth_tpu.hw.fpga.area_picture import area_picture, squarify
 from amaranth_tpu.hw.fpga.implement import advice, implement, shortcomings
 from amaranth_tpu.hw.fpga.netlist import BlockHierarchy
@@ -42,6 +43,20 @@ PATH = [
     _step("logic", ("$nextpnr_CCU2C_7$CCU2_COMB0", "A"), ("$nextpnr_CCU2C_7$CCU2_COMB0", "F"), 0.25),
     _step("setup", ("system.bridge.left_LUT4_Z_1_D_LUT4_Z", "F"), ("system.bridge.left_TRELLIS_FF_Q", "DI"), 0.25),
 ]
+
+
+@pytest.mark.parametrize("name", ["ulx3s-25f", "ice40-up5k", "gw2a-18", "tang-primer-20k", "crosslink-nx"])
+def test_packer_gets_the_part(name, monkeypatch, tmp_path):
+    """nextpnr and the packer are called for each family. Gowin's packer gets the family that nextpnr gets."""
+    calls = {}
+    monkeypatch.setattr(routing, "run_tool", lambda tool, words, **_: calls.update({tool: words}))
+    (tmp_path / "timing.json").write_text("{}")
+    target = find_target(name)
+    place_and_route(target, tmp_path, constraints="pins")
+    router, packer = calls.values()
+    assert len(calls) == 2 and {*target.options} <= {*router}
+    if target.family.name == "gw2a":
+        assert f"family={packer[packer.index('-d') + 1]}" in router
 
 
 def test_critical_path():
