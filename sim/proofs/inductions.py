@@ -6,8 +6,10 @@ from .dispatch import DISPATCH
 from .moves import MOVES
 from .queues import QUEUES
 from .softmax import SOFTMAX
+from .tiles import TILES
+from .transaction_id import TRANSACTION_IDS
 
 __all__ = ["INDUCTIONS"]
 
 #: The proofs, in the order of the table in `hw/proofs.md`.
-INDUCTIONS = [*QUEUES, *MANAGERS, *CONTROL, *DISPATCH, *MOVES, *SOFTMAX]
+INDUCTIONS = [*QUEUES, *MANAGERS, *TRANSACTION_IDS, *CONTROL, *DISPATCH, *MOVES, *TILES, *SOFTMAX]

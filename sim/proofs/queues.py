@@ -42,56 +42,51 @@ class _Queue(Proof):
         return queue_claims(s, t, contents=self.contents, level=self.level, **ports)
 
 
-class ShortFifos(_Queue):
-    title = "short FIFO"
+class _FlaggedQueue(_Queue):
+    """The proof of a queue with a flag for each place. `data` is the name of the element in the ports' names."""
 
-    def make(self):
-        return ShortFifo(shape=3, depth=self.depth)
+    data = ""
 
     def level(self, s):
         return count(_bits(s, "held", self.depth))
+
+    def invariant(self, s):
+        return [_is_thermometer(_bits(s, "held", self.depth))]
+
+    def assume(self, s):
+        return [s["w_en"] >> s["w_rdy"], s["r_en"] >> s["r_rdy"]]
+
+    def claims(self, s, t):
+        queue = self.queue(s, t, enters=s["w_en"], leaves=s["r_en"], data=s[f"w_{self.data}"])
+        return queue | {
+            "`w_rdy` exactly if a place is free": s["w_rdy"] == (self.level(s) < self.depth),
+            "`r_rdy` exactly if an element is held, and it is offered": (s["r_rdy"] == (self.level(s) > 0))
+            & (s["r_rdy"] >> (s[f"r_{self.data}"] == self.contents(s)[0])),
+        }
+
+
+class ShortFifos(_FlaggedQueue):
+    title, data = "short FIFO", "data"
+
+    def make(self):
+        return ShortFifo(shape=3, depth=self.depth)
 
     def contents(self, s):
         return _in_order(s.rows("storage", self.depth), _address(s, "oldest", self.depth))
 
     def invariant(self, s):
         apart = (_address(s, "newest", self.depth) - _address(s, "oldest", self.depth)) & (self.depth - 1)
-        return [_is_thermometer(_bits(s, "held", self.depth)), apart == (self.level(s) & (self.depth - 1))]
-
-    def claims(self, s, t):
-        queue = self.queue(s, t, enters=s["w_en"], leaves=s["r_en"], data=s["w_data"])
-        return queue | {
-            "`w_rdy` exactly if a place is free": s["w_rdy"] == (self.level(s) < self.depth),
-            "`r_rdy` exactly if an element is held, and it is offered": (s["r_rdy"] == (self.level(s) > 0))
-            & (s["r_rdy"] >> (s["r_data"] == self.contents(s)[0])),
-        }
-
-    def assume(self, s):
-        return [s["w_en"] >> s["w_rdy"], s["r_en"] >> s["r_rdy"]]
+        return [*super().invariant(s), apart == (self.level(s) & (self.depth - 1))]
 
 
-class OperationQueues(_Queue):
-    title = "operation queue"
+class OperationQueues(_FlaggedQueue):
+    title, data = "operation queue", "slot"
 
     def make(self):
         return OperationQueue(slot=3, depth=self.depth)
 
-    def level(self, s):
-        return count(_bits(s, "held", self.depth))
-
     def contents(self, s):
         return [s["r_slot"], *(s[f"slot_{place}"] for place in range(1, self.depth))]
-
-    def invariant(self, s):
-        return [_is_thermometer(_bits(s, "held", self.depth))]
-
-    def claims(self, s, t):
-        queue = self.queue(s, t, enters=s["w_en"], leaves=s["r_en"], data=s["w_slot"])
-        flags = (s["w_rdy"] == (self.level(s) < self.depth)) & (s["r_rdy"] == (self.level(s) > 0))
-        return queue | {"its flags tell if a place is free, and if an operation is held": flags}
-
-    def assume(self, s):
-        return [s["w_en"] >> s["w_rdy"], s["r_en"] >> s["r_rdy"]]
 
 
 class SkidBuffers(_Queue):

@@ -4,8 +4,17 @@
 import pytest
 
 from amaranth_tpu.hw.activation import update_unit
-from amaranth_tpu.hw.array import buffer_port
-from amaranth_tpu.hw.bus import axi_reader, axi_writer, burst_splitter, read_unit, store_unit, transposed_loads, weight_credits
+from amaranth_tpu.hw.array import buffer_port, transposer, weight_fifo
+from amaranth_tpu.hw.bus import (
+    axi_reader,
+    axi_writer,
+    burst_splitter,
+    read_unit,
+    store_unit,
+    transaction_id,
+    transposed_loads,
+    weight_credits,
+)
 from amaranth_tpu.hw.control import control_registers, dispatcher, operation_queue, run_control, scoreboard
 from amaranth_tpu.hw.lib import short_fifo, skid_buffer
 from amaranth_tpu.hw.ring import link_fifo, ring_guard, ring_unit
@@ -43,6 +52,15 @@ MUTANTS = [
     ("AXI write manager, 4 bursts", axi_writer, "~active & (~bus.awvalid | bus.awready) & ~full", "~active & ~full"),
     ("AXI write manager, 4 bursts", axi_writer, "pending == self.outstanding)", "pending == self.outstanding + 1)"),
     ("AXI write manager, 4 bursts", axi_writer, "control.quiet & self.own.settled", "self.own.settled"),
+    ("transaction ID", transaction_id, "((step == 2) & self.asked)", "(step == 2)"),
+    ("transaction ID", transaction_id, "~step[0] & (~step[1] | next_.data)", "~step[1] | next_.data"),
+    ("transaction ID", transaction_id, "((step == 1) & last.data)", "(step == 1)"),
+    ("weight FIFO, 2 tiles of 2 vectors", weight_fifo, 'self.freed.eq(moving["last"])', 'self.freed.eq(moving["last"] | last)'),
+    ("weight FIFO, 2 tiles of 2 vectors", weight_fifo, "(last | (~under_way & ~first))", "1"),
+    ("weight FIFO, 2 tiles of 2 vectors", weight_fifo, "count + tile_written - first", "count + complete - first"),
+    ("transposer of 2 x 2", transposer, "diagonal.eq(diagonal ^ transpose)", "diagonal.eq(transpose)"),
+    ("transposer of 2 x 2", transposer, "address(stored_number, column)", "address(stored_number ^ self.i_valid, column)"),
+    ("transposer of 2 x 2", transposer, "with m.Elif(read_number == n - 1):", "with m.Elif(~self.i_valid):"),
     ("burst splitter, blocks of 16", burst_splitter, "end + 1", "end"),
     ("burst splitter, blocks of 16", burst_splitter, "last.eq(behind == 1)", "last.eq(behind == 2)"),
     ("AXI4-Lite subordinate", control_registers, "with m.If(bus.bready):", "with m.If(1):"),
@@ -107,6 +125,9 @@ FAST = {
     "AXI write manager, 4 bursts",
     "run control",
     "ring guard",
+    "transaction ID",
+    "weight FIFO, 2 tiles of 2 vectors",
+    "transposer of 2 x 2",
 }
 CASES = [pytest.param(one, marks=[] if one.name in FAST else [pytest.mark.slow], id=one.name) for one in INDUCTIONS]
 
