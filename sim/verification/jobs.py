@@ -6,19 +6,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
-from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, RingMode, records, space_depth
+from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, records, space_depth
 from amaranth_tpu.hw.spec.registers import REGISTER, registers_of, stalls_of
 
 from ..golden.c_machine import CCore, CMachineRing
-from ..golden.isa_check import MachineFault, check
 from ..rtl.number_classes import numbers
 from .bench import NEVER, CoreJob, Job, run_jobs
 from .programs import SIZES, Hazards
+from .spoils import lacks_tiles, other_rings, refusal, spoiled_region
 
 __all__ = ["KINDS", "Mismatch", "Session", "Trial"]
 
 #: Kinds of jobs, with the weights with which they are drawn.
-KINDS = {"clean": 8, "refused": 18, "bus error": 3, "dead bus": 1, "abort": 1, "reset": 1, "other rings": 2}
+KINDS = {
+    "clean": 8, "refused": 18, "bad region": 2, "bus error": 3, "dead bus": 1,
+    "abort": 1, "restart": 1, "reset": 1, "other rings": 2,
+}  # fmt: skip
 _QUIET, _FLUSH = 1 << REGISTER["status"].fields["quiet"][0], 1 << REGISTER["ring"].fields["flush"][0]
 _ENDED = ("status", "fault_cause", "fault_pc", "cycles", "busy")
 
@@ -55,19 +58,6 @@ def relocated(program, bases):
             places["offset"] = bases.get(fields["region"].name, 0)
         moved.append((opcode, fields | {name: fields.get(name, 0) + base for name, base in places.items()}))
     return moved
-
-
-def _lacks_tiles(program):
-    """Returns True if a MATMUL of the program takes more tiles than were loaded before."""
-    tiles = 0
-    for word in program:
-        if isinstance(word, tuple) and word[0] is Opcode.LOAD_WEIGHTS:
-            tiles += word[1]["rows"]
-        elif isinstance(word, tuple) and word[0] is Opcode.MATMUL and not word[1].get("keep"):
-            tiles -= word[1]["tiles0"] * word[1]["tiles1"]
-        if tiles < 0:
-            return True
-    return False
 
 
 class Session:
@@ -142,35 +132,6 @@ class Session:
             places[str(name)] = place, 32 * self.below(min(most, 1 << self.below(28)))
         return places
 
-    def _refusal(self, program, sizes):
-        """Inserts a word that the core refuses. Returns its cause and its place."""
-        regions, place = {Region[name]: size for name, size in sizes.items()}, self.below(len(program))
-        opcode, fields = program[place]
-        while True:
-            if self.chance(0.5):
-                word = encode(opcode, **fields)
-                for _ in range(1 + self.below(2)):
-                    word ^= 1 << self.below(256 if self.chance(0.2) else 224)
-            else:
-                widths = INSTRUCTIONS[opcode].widths
-                wide = {name: self.below(1 << self.below(width + 1)) for name, width in widths.items() if self.chance(0.3)}
-                word = encode(opcode, **fields | wide)
-            try:
-                check(self.config, regions, word, 0, size=self.cores)
-            except MachineFault as fault:
-                program.insert(place, word)
-                return fault.cause.name, place
-
-    def _with_other_rings(self, program):
-        """Returns a program whose RINGs have another mode or fewer vectors."""
-        changed = []
-        for opcode, fields in program:
-            if opcode is Opcode.RING:
-                name = str(self.rng.choice(["mode", "segment", "rounds"]))
-                fields = fields | {name: RingMode(self.below(3)) if name == "mode" else 1 + self.below(fields[name])}
-            changed.append((opcode, fields))
-        return changed
-
     def _image(self, program):
         words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in program]
         return b"".join(word.to_bytes(self.config.instruction_bytes, "little") for word in words)
@@ -190,14 +151,21 @@ class Session:
         sizes["MODEL"] = self.config.instruction_bytes * (len(program) + 1)
         places = self._places(sizes)
         shifts = {name: shift for name, (_, shift) in places.items()}
+        bases = {name: place - shift for name, (place, shift) in places.items()}
+        ends, most = {name: shifts[name] + size for name, size in sizes.items()}, 1 << self.config.address_width
+        # Sizes need not be whole beats.
+        ends |= {name: min(end + self.below(32), most - bases[name]) for name, end in ends.items() if name != "MODEL"}
         causes = {"bus error": ("BUS_READ", "BUS_WRITE"), "dead bus": ("TIMEOUT",)}.get(kind, ())
         faults = {None, *((cause, None) for cause in causes)}
         near, program = self._image(program), relocated(program, shifts)
         if kind == "refused":
-            cause, place = self._refusal(program, {name: size + shifts[name] for name, size in sizes.items()})
+            cause, place = refusal(self, program, ends)
             faults = {(cause, shifts["MODEL"] + place * self.config.instruction_bytes)}
-            if _lacks_tiles(program):
+            if lacks_tiles(program):
                 faults.add(("TIMEOUT", None))
+        elif kind == "bad region":
+            place = spoiled_region(self, program, bases, ends)
+            faults = {None if place is None else ("ADDRESS", shifts["MODEL"] + place * self.config.instruction_bytes)}
         if self.cores > 1 and kind != "clean":  # a core that stops also ends the runs of the others
             faults = {None, *((cause.name, None) for cause in Fault)}
         image = self._image(program).ljust(sizes["MODEL"], b"\0")
@@ -205,16 +173,16 @@ class Session:
         job = Job(
             cores=[],
             seed=self.below(1 << 32),
-            latency=int(self.rng.choice([1, 2, 5, 25, 60])),
+            latency=400 if self.chance(0.04) else int(self.rng.choice([1, 2, 5, 25, 60])),
             pause=float(self.rng.choice([0, 0.1, 0.4])),
             link_latency=self.below(4),
         )
         for rank, own in enumerate(contents):
             if kind == "other rings" and rank == self.cores - 1:
-                image = self._image(self._with_other_rings(program)).ljust(sizes["MODEL"], b"\0")
+                image = self._image(other_rings(self, program)).ljust(sizes["MODEL"], b"\0")
             core = CoreJob([(places[name][0], data, True) for name, data in own.items()])
             core.segments.append((places["MODEL"][0], image, False))
-            self._script(core, kind, rank, places, sizes)
+            self._script(core, kind, rank, places, sizes, bases, ends)
             job.cores.append(core)
         self.is_dead = kind in ("dead bus", "reset")
         self.trials.append(
@@ -238,16 +206,15 @@ class Session:
 
     # ---- scripts
 
-    def _script(self, core, kind, rank, places, sizes):
+    def _script(self, core, kind, rank, places, sizes, bases, ends):
         if self.is_dead or self.chance(0.05):
             core.reset(2 + self.below(3), alone=False)
         core.write("control", 2)
         core.poll("status", _QUIET)
         core.write("interrupt", 3)
         self._try_registers(core)
-        for name, (place, shift) in places.items():
-            base = place - shift
-            for part, value in (("base_low", base & NEVER), ("base_high", base >> 32), ("size", shift + sizes[name])):
+        for name, base in bases.items():
+            for part, value in (("base_low", base & NEVER), ("base_high", base >> 32), ("size", ends[name])):
                 core.write(f"{name.lower()}_{part}", value)
         core.write("pc", places["MODEL"][1])
         core.write("timeout", 30_000 + self.below(1 << 30) if kind == "clean" else 5000)
@@ -267,14 +234,16 @@ class Session:
             first = places[name][0] + self.below(sizes[name])
             core.errors = (first, first + int(self.rng.choice([0, sizes[name] // 2])))
         core.write("control", 1)
-        if kind in ("abort", "reset"):
+        if kind in ("abort", "restart", "reset"):
             core.idle(self.below(3000))
-        else:
-            core.wait(500_000, looks=self.below(3) and self.below(20))
-        if kind == "abort":
+        if kind in ("abort", "restart"):
             core.write("control", 2)
         elif kind == "reset":
             core.reset(1 + self.below(3), alone=True)
+        if kind == "restart":
+            core.write("control", 1)
+        if kind not in ("abort", "reset"):
+            core.wait(500_000, looks=self.below(3) and self.below(20))
         for name in (*_ENDED, *(f"stall_{name}" for name in stalls_of(self.config))):
             core.read(name)
 

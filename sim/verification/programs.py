@@ -91,7 +91,8 @@ class Hazards:
     def __init__(self, rng, config, known_table=False, sizes=SIZES):
         self.rng, self.config, self.tiles, self.program, self.known_table = rng, config, 0, [], known_table
         self.cores, self.sizes = 1, sizes  # cores of the ring; bytes of the regions
-        self.long = 0.0  # probability of a long loop
+        self.long = 0.0  # probability of a long loop, of a long transfer, and of many instructions of one kind
+        self.longest = False  # a loop of any length may follow
         self.records = records(config)
         self.functions = [function for function in FunctionCode if exists(config, function)]
         self.has_table = not config.table_lanes
@@ -102,9 +103,10 @@ class Hazards:
     def chance(self, probability):
         return bool(self.rng.random() < probability)
 
-    def host(self, region, row_bytes, most=6):
+    def host(self, region, row_bytes, most=6, longest=0):
         """Returns `(region, offset, rows)` of a random range of rows of `row_bytes` bytes in a region."""
         size, bus = self.sizes[region.name], self.config.bus_bytes
+        most = longest if longest and self.long and self.chance(self.long) else most
         rows = 1 + self.below(min(most, size // row_bytes))
         return dict(region=region, rows=rows, offset=self.below((size - rows * row_bytes) // bus + 1) * bus)
 
@@ -113,10 +115,11 @@ class Hazards:
 
     def load(self, region=None):
         region = region or (Region.SCRATCH if self.chance(0.6) else Region.INPUT)
-        n, turns = self.config.n, int(self.config.transpose and self.chance(0.5))
-        fields = self.host(region, 2 * n * n if turns else 2 * n, 3 if turns else 6) | {"transpose": turns}
+        n, turns, depth = self.config.n, int(self.config.transpose and self.chance(0.5)), self.config.unified_buffer_depth
+        sizes = (2 * n * n, 3, depth // n) if turns else (2 * n, 6, depth)
+        fields = self.host(region, *sizes) | {"transpose": turns}
         fields["rows"] *= n if turns else 1
-        self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+        self.program.append(op(Opcode.LOAD, **fields, buffer=self.rows(depth, fields["rows"])))
 
     def load_bias(self):
         n, depth, half = self.config.n, self.config.bias_depth, self.below(3) if self.config.training else 0
@@ -140,8 +143,9 @@ class Hazards:
             tiles -= fields["rows"]
 
     def store(self):
-        fields = self.host(Region.SCRATCH if self.chance(0.7) else Region.OUTPUT, 2 * self.config.n)
-        self.program.append(op(Opcode.STORE, **fields, buffer=self.rows(self.config.unified_buffer_depth, fields["rows"])))
+        depth = self.config.unified_buffer_depth
+        fields = self.host(Region.SCRATCH if self.chance(0.7) else Region.OUTPUT, 2 * self.config.n, longest=depth)
+        self.program.append(op(Opcode.STORE, **fields, buffer=self.rows(depth, fields["rows"])))
 
     def store_update(self):
         """Appends a STORE_UPDATE. Halves of binary32 must not be used as numbers, so it stores to OUTPUT."""
@@ -172,6 +176,8 @@ class Hazards:
                 )
             }
         )
+        if self.long and self.chance(self.long):
+            f["rows0"] = 1 + self.below(config.accumulator_depth)
         f["tiles0"] = min(f["tiles0"], config.bias_depth)
         buffer = sum((f[name] - 1) * f[name + "_stride"] for name in ("rows0", "rows1", "tiles0", "tiles1"))
         acc = sum((f[name] - 1) * f[name + "_acc_stride"] for name in ("tiles0", "tiles1")) + f["rows0"] * f["rows1"]
@@ -201,6 +207,11 @@ class Hazards:
             long = record.counts[self.below(len(record.counts))]
             fields[long] = 1 + self.below(1 << self.below(1 + min(9, record.widths[long])))
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
+            if self.longest and self.chance(0.1):
+                bits = min(12 if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE) else 16, record.widths[long])
+                fields |= dict.fromkeys(record.counts, 1) | {long: self.below(1 << bits) or 1}
+                fields |= {stride: 0 for span in record.spans for _, stride in span.loops}
+                self.longest = False
         usual = {"lanes": 1 + self.below(config.n), "first": 110 + self.below(20)}
         fields |= {name: value for name, value in usual.items() if name in fields} | given
         for span in record.spans:
@@ -317,8 +328,11 @@ class Hazards:
                 kinds.append(functools.partial(self.result, opcode))
                 weights.append(_RESULT_WEIGHTS.get(opcode, 3))
         weights = np.array(weights)
+        self.longest = bool(self.long and self.chance(0.2))
         while len(self.program) < length:
-            kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]()
+            kind = kinds[self.rng.choice(len(kinds), p=weights / weights.sum())]
+            for _ in range(10 if self.long and self.chance(self.long / 3) else 1):
+                kind()
         if self.tiles > self.config.weight_fifo_depth:
             raise AssertionError("the program leaves more tiles than the FIFO holds")
         return self.program + revelation(self.config, self.sizes)

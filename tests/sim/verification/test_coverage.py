@@ -15,6 +15,7 @@ from amaranth_tpu.sim.verification.bench import CHANNELS, CoreResult
 from amaranth_tpu.sim.verification.coverage import Point, Waiver, WaiverError, blocks_of, judge, read_points, read_waivers
 from amaranth_tpu.sim.verification.events import expected_events, reached_events
 from amaranth_tpu.sim.verification.jobs import KINDS, Mismatch, Session
+from amaranth_tpu.sim.verification.spoils import spoiled_region
 from suites import slow
 
 SMALL = from_preset("transformer", n=2, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, transpose=True, ring=True)
@@ -43,6 +44,23 @@ def test_refused_words_of_one_core(seed):
         session.draw()
     causes = {cause for trial in session.trials if trial.kind == "refused" for cause, _ in trial.faults}
     assert causes >= {"ILLEGAL", "ADDRESS"}
+
+
+def test_spoiled_regions(seed):
+    """A misaligned region, a region outside the bus and a short MODEL each fault at the first instruction that needs it."""
+    session = Session(seed, from_preset("default", n=2))
+    load, store = (Opcode.LOAD, {"region": Region.INPUT}), (Opcode.STORE, {"region": Region.OUTPUT})
+    program, kinds = [load, store, load, (Opcode.HALT, {})], set()
+    for _ in range(60):
+        bases, ends = dict.fromkeys(("MODEL", "INPUT", "OUTPUT"), 64), {"MODEL": 320 + 32 * 5, "INPUT": 9, "OUTPUT": 9}
+        place = spoiled_region(session, program, bases, ends)
+        (name,) = (name for name in bases if bases[name] != 64 or ends[name] not in (9, 480))
+        if bases[name] == 64:
+            assert name == "MODEL" and 320 + 32 * place <= ends[name] < 352 + 32 * place
+        else:
+            assert place == (name == "OUTPUT") and (bases[name] % 8 or bases[name] >> 32)
+        kinds.add((name, bases[name] == 64, bases[name] >> 32 > 0))
+    assert len(kinds) >= 5
 
 
 DESIGN = "module top;\n  if (a) b = 1;\nendmodule\n"
