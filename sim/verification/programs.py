@@ -237,7 +237,7 @@ class Hazards:
         pool = self.draw(Opcode.POOL, format=Format.INDEX, function=function, buffer_step=self.below(2))
         if not pool:
             return
-        number = 255 if self.chance(0.1) else self.below(pool["window0"] * pool["window1"])
+        number = 255 if self.chance(0.1) else self.below(min(pool["window0"] * pool["window1"], 256))
         operands = dict(operand=pool["buffer"], operand_stride=pool["buffer_stride"], rows0=pool["rows0"], rows1=pool["rows1"])
         select = self.draw(Opcode.SELECT, condition=Condition.EQUAL, number=number, **operands)
         if select:
