@@ -31,8 +31,12 @@ tee -o stat.json stat -liberty library.lib -json
 write_json netlist.json
 """
 
+#: ABC's script. It restructures the logic twice for the shortest paths, then inserts buffers and chooses sizes of cells. Yosys'
+#: own script for libraries saves area: a cell of three stages then takes 11.3 ns in place of 6.8.
+_FAST = "strash;ifraig;dch,-f;if,-g;strash;&get,-n;&dch;&nf;&put;buffer,-c;topo;upsize;dnsize;stime,-p"
+
 #: One call per module: a call for several modules logs their delays in no fixed order.
-_ABC = "log mapped {module}\nabc -liberty library.lib -constr abc.constr {module}"
+_ABC = f"log mapped {{module}}\nabc -liberty library.lib -constr abc.constr -script +{_FAST} {{module}}"
 
 _DECLARED = re.compile(r"^module (\w+)", re.MULTILINE)
 _MAPPED = re.compile(r"^mapped (\w+)$")

@@ -140,6 +140,25 @@ def test_mapping_of_a_small_design(tmp_path):
     assert run.read("q") == [0b0110]
 
 
+def test_mapping_shortens_paths(tmp_path, rng):
+    """A sum of 16 bits takes 2.3 ns. Its carry from bit to bit would take 5.4 ns. The gates still add."""
+    verilog = (
+        "module tpu_cell (input clk, input [15:0] a, b, output reg [15:0] q);\n  always @(posedge clk) q <= a + b;\nendmodule\n"
+    )
+    library = parse_library(TINY)
+    mapped = map_design(verilog, "tpu_cell", TINY, library, tmp_path)
+    assert mapped.delays["tpu_cell"] < 3e-9
+    a, b = rng.integers(0, 1 << 16, (2, 64))
+
+    def planes(values):
+        return [sum(int(value >> bit & 1) << lane for lane, value in enumerate(values)) for bit in range(16)]
+
+    run = GateRun(mapped.netlist["tpu_cell"], library, 64)
+    run.cycle({"a": planes(a), "b": planes(b)})
+    run.cycle({})
+    assert run.read("q") == planes(a + b)
+
+
 @pytest.mark.parametrize(
     "text, cause",
     [("module x;", "not a Liberty file"), (TINY.replace("1ns", "1day"), "time_unit"), ("library (empty) { }", "no inverter")],
