@@ -7,7 +7,7 @@ import amaranth_tpu.hw
 import amaranth_tpu.sim
 
 from ..publish.register_files import c_header, svd
-from .constraints import sdc, xdc
+from .constraints import librelane, sdc, xdc
 from .device_tree import COMPATIBLE, binding, dtsi
 from .fusesoc_core import fusesoc_core
 from .ip_xact import IEEE_2014, VIVADO, ip_xact
@@ -56,6 +56,7 @@ def package_files(design, program, bundle):
         verilog: design.verilog,
         f"{constraints}.xdc": xdc(design),
         f"{constraints}.sdc": sdc(design),
+        "constraints/librelane.yaml": librelane(design),
         f"linux/{top}.dtsi": dtsi(design),
         f"linux/{COMPATIBLE}.yaml": binding(design),
     }

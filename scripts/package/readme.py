@@ -54,7 +54,7 @@ def _files(design):
         f"`{top}.xml`": "IP-XACT, IEEE 1685-2014: interfaces, parameters, registers",
         "`component.xml`": "the same for Vivado, IEEE 1685-2009",
         f"`{top}.core`": "FuseSoC core file",
-        "`constraints/`": f"XDC for synthesis on its own, SDC for `{top}` as top",
+        "`constraints/`": f"XDC for synthesis on its own, SDC for `{top}` as top, and a configuration for LibreLane",
         "`driver/`": "C driver, C model of the core in `core/`, registers as header and SVD",
         "`model/`": "the compiled network: image, C header, layout, test vectors",
         "`linux/`": "device-tree nodes and their binding",

@@ -181,6 +181,18 @@ def test_all_ports_are_in_interfaces(files, name):
     }.items()
 
 
+def test_constraints_of_a_chip(ring_files):
+    """The SDC constrains each input but the clock by its name. LibreLane's configuration names files of the package."""
+    inputs = re.findall(r"input +wire (?:\[\d+:0\] )?(\w+)", ring_files["rtl/tpu_pod.v"].decode())
+    named = re.search(r"set_input_delay .* \[get_ports {(.+)}\]", ring_files["constraints/tpu_pod.sdc"].decode())[1]
+    assert len(inputs) > 20 and [name.removesuffix("[*]") for name in named.split()] == [one for one in inputs if one != "aclk"]
+    text = ring_files["constraints/librelane.yaml"].decode()
+    values = dict(line.split(": ", 1) for line in text.splitlines() if line and line[0] != "#")
+    paths = [os.path.normpath(f"constraints/{path}") for path in re.findall(r"dir::([\w./]+)", text)]
+    assert values["DESIGN_NAME"] == "tpu_pod" and values["CLOCK_PERIOD"] == "20.000"
+    assert len(paths) == 3 and {*paths} <= {*ring_files}
+
+
 def test_fusesoc_reads_the_core_file(files, tmp_path):
     capi2 = pytest.importorskip("fusesoc.capi2.coreparser", reason="fusesoc is in the extra `test`")
     from fusesoc.core import Core
