@@ -111,7 +111,7 @@ def coverage(
     for name in chosen:
         with tempfile.TemporaryDirectory() as folder, progress_bar(console, f"{name} (sessions)") as advance:
             verilog, paths, events[name] = measure(name, n, jobs, seed, folder, advance)
-            found[name], own_hit, own_useless = judge(read_points(paths, verilog), waivers)
+            found[name], own_hit, own_useless = judge(read_points(paths, verilog), waivers, name)
         hit |= own_hit
         useless.update(own_useless)
     if as_json:
@@ -145,10 +145,6 @@ def _as_json(blocks):
 
 def _reached(events):
     return f"{sum(count > 0 for count in events.values())} of {len(events)}"
-
-
-def _events_json(events):
-    return {" ".join(event): count for event, count in sorted(events.items())}
 
 
 def _show(found, events, seed, missed):

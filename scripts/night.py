@@ -1,8 +1,8 @@
 """The regression of a night: `python -m amaranth_tpu.scripts.night`, under two hours on two processors.
 
-Runs the tests, slow suites of the hardware, random models, coverage, and a sample of mutants, all with a fresh seed. Each step
-has a time limit, and the others run even if one fails. The report has result, time and last line of each step; `--write` puts it
-into `hw/regression.md`.
+Runs the proofs by induction, the tests, slow suites of the hardware, random models, coverage, and a sample of mutants, all with a
+fresh seed. Each step has a time limit, and the others run even if one fails. The report has result, time and last line of each
+step; `--write` puts it into `hw/regression.md`. `--short` runs the steps that end within a minute, as CI does.
 """
 
 import datetime
@@ -39,11 +39,12 @@ class RegressionError(RuntimeError):
 
 @dataclass(frozen=True)
 class Step:
-    """A command with a time limit in seconds. `{seed}` stands for the seed in its words."""
+    """A command with a time limit in seconds. `{seed}` stands for the seed in its words. The short form has `short` steps."""
 
     title: str
     command: tuple
     limit: int
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ def _script(name, *words):
 
 
 STEPS = (
+    Step("proofs by induction", _script("prove", "induction"), 60, short=True),
     Step("tests", _tests(), 1500),
     Step("slow tests of the core", _tests("-m", "slow", "tests/hw/core", "tests/hw/ring", "tests/sim/verification"), 1800),
     Step("slow tests of the models", _tests("-m", "slow", "tests/sim/golden/test_c_machine.py"), 600),
-    Step("random models", _script("random_models", "--count", "100", "--seed", "{seed}"), 900),
+    Step("random models", _script("random_models", "--count", "100", "--seed", "{seed}"), 840),
     Step("coverage", _script("coverage", "--jobs", "300", "--seed", "{seed}"), 1500),
     Step("mutants", _script("mutate", "hw", "--count", "6", "--seeds", "1", "--seed", "{seed}"), 900),
 )
@@ -93,6 +95,7 @@ def run_step(step, seed, folder):
 def night(
     steps: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(step.title for step in STEPS)}. Default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all steps. Default: drawn.")] = None,
+    short: Annotated[bool, typer.Option("--short", help="Run only the steps that end within a minute.")] = False,
     as_json: Json = False,
     write: Annotated[bool, typer.Option("--write", help="Write the report into hw/regression.md.")] = False,
 ):
@@ -100,7 +103,7 @@ def night(
     if unknown := [step for step in steps or () if step not in titles]:
         raise typer.BadParameter(f"no step {unknown[0]!r}; choose from {', '.join(titles)}")
     seed = random.randrange(1 << 30) if seed is None else seed
-    chosen, results = [step for step in STEPS if not steps or step.title in steps], []
+    chosen, results = [step for step in STEPS if (not steps or step.title in steps) and step.short >= short], []
     folder = build_directory() / "night"
     folder.mkdir(exist_ok=True)
     with progress_bar(console, "steps") as advance:

@@ -39,7 +39,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Waiver:
-    """Points that need not be covered, with the reason. A pattern of toggles may end with a range of bits: `pc[0-4]`."""
+    """Points that need not be covered, with the reason. A pattern of toggles may end with a range of bits: `pc[0-4]`. A core and
+    a slash may precede the module."""
 
     module: str
     kind: str
@@ -47,7 +48,7 @@ class Waiver:
     reason: str
 
     def covers(self, point):
-        if point.kind != self.kind or not fnmatch.fnmatchcase(point.module, self.module):
+        if point.kind != self.kind or not fnmatch.fnmatchcase(point.module, self.module.rpartition("/")[2]):
             return False
         pattern, low, high = re.fullmatch(r"(.*?)(?:\[(\d+)-(\d+)\])?", self.pattern).groups()
         if self.kind != "toggle":
@@ -128,11 +129,12 @@ def _both_ways(point):
     return [dataclasses.replace(point, name=f"{name}:{way}") for way in ("0->1", "1->0")] if point.kind == "toggle" else []
 
 
-def judge(counts, waivers):
+def judge(counts, waivers, core=""):
     """Returns `(blocks, hit, useless)`: a :class:`Tally` by block, waived points that were hit as `{waiver: points}`, and waivers
-    without points. A waived toggle counts as hit if the bit rises and falls."""
+    without points. A waived toggle counts as hit if the bit rises and falls. Waivers of other cores have no points."""
     blocks, tallies, used, hit = blocks_of(point.module for point in counts), defaultdict(Tally), set(), defaultdict(list)
-    by_module = {module: [one for one in waivers if fnmatch.fnmatchcase(module, one.module)] for module in blocks}
+    own = [one for one in waivers if one.module.rpartition("/")[0] in ("", core)]
+    by_module = {module: [one for one in own if fnmatch.fnmatchcase(module, one.module.rpartition("/")[2])] for module in blocks}
     for point, count in counts.items():
         tally = tallies[blocks[point.module].removeprefix("tpu_")]
         waiver = next((one for one in by_module[point.module] if one.covers(point)), None)

@@ -5,7 +5,7 @@ import json
 from amaranth_tpu.scripts import night
 
 STEPS = (
-    night.Step("good", ("-c", "import os; print('seed', {seed}, os.environ['TPU_SEED'])"), 60),
+    night.Step("good", ("-c", "import os; print('seed', {seed}, os.environ['TPU_SEED'])"), 60, short=True),
     night.Step("bad", ("-c", "raise SystemExit('two differ')"), 60),
     night.Step("late", ("-c", "import time; print('begun', flush=True); time.sleep(60)"), 1),
 )
@@ -25,10 +25,13 @@ def test_report(monkeypatch, tmp_path, command):
     assert done.returncode == 1 and "bad: failed; late: no end" in done.stderr
     text = report.read_text()
     assert "seed 7." in text and "| bad | failed | 0 | two differ |" in text and text.endswith("after\n")
-    assert command("good", "--seed", "7", main=night.main).returncode == 0
+    done = command("--short", "--seed", "7", main=night.main)
+    assert done.returncode == 0 and "good" in done.stdout and "bad" not in done.stdout
 
 
 def test_limits():
-    """The steps end within two hours, and their titles differ."""
+    """The steps end within two hours, and the short ones, which CI runs, within a minute. Their titles differ."""
     assert sum(step.limit for step in night.STEPS) <= 7200
+    assert 0 < sum(step.limit for step in night.STEPS if step.short) <= 60
+    assert "amaranth_tpu.scripts.night --short" in (night.ROOT / ".ci" / "run").read_text()
     assert len({step.title for step in night.STEPS}) == len(night.STEPS)
