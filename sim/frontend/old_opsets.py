@@ -9,7 +9,6 @@ from .messages import inline
 __all__ = ["OLDEST", "converted"]
 
 OLDEST = 8  # oldest operator set that the reader reads
-_NEW = 13
 
 
 def converted(model, opset):
@@ -18,13 +17,13 @@ def converted(model, opset):
     from onnx import version_converter
 
     try:
-        made = version_converter.convert_version(model, _NEW)
+        made = version_converter.convert_version(model, OLDEST)
     except Exception as error:  # of the package onnx, for operators that it cannot convert
         raise ModelError(
             f"opset {opset} is too old, and onnx.version_converter cannot convert the model: {inline(error, 120)}; export it for "
             f"opset {OLDEST} or later"
         ) from None
     logging.getLogger(__name__).warning(
-        "%s: converted from opset %d to %d", printable(model.graph.name, 80) or "model", opset, _NEW
+        "%s: converted from opset %d to %d", printable(model.graph.name, 80) or "model", opset, OLDEST
     )
     return made
