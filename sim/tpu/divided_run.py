@@ -162,10 +162,9 @@ class DividedRun:
                 return f"output {quoted(name)}: its parts give the shape {np.shape(ours)}, {title} {right.shape}: wrongly divided"
             if right.dtype.kind == "f" and right.size:
                 finite = np.isfinite(right) & np.isfinite(ours)
-                size = np.abs(right[finite]).max(initial=0)
-                if (np.isnan(right) != np.isnan(ours)).any() or np.abs(right - ours)[finite].max(
-                    initial=0
-                ) > _ALIKE * size + 1e-6:
+                bound = _ALIKE * np.abs(right[finite]).max(initial=0) + 1e-6
+                far = np.abs(right[finite] - ours[finite]).max(initial=0) > bound
+                if far or not np.array_equal(right[~finite], ours[~finite], equal_nan=True):
                     return f"output {quoted(name)}: its parts in binary32 differ from {title}: wrongly divided"
         return None
 
@@ -186,7 +185,8 @@ def _figures(title, output, samples, pairs):
         if ours is None or ours.shape != theirs.shape:
             continue
         finite = np.isfinite(ours) & np.isfinite(theirs)
-        difference, scale = (ours - theirs)[finite], np.sqrt(np.square(theirs[finite]).mean()) if finite.any() else 0.0
+        difference = ours[finite] - theirs[finite]
+        scale = np.sqrt(np.square(theirs[finite]).mean()) if finite.any() else 0.0
         rms = float(np.sqrt(np.square(difference).mean())) if finite.any() else None
         if rms is not None and rms / max(scale, 1e-30) > worst:
             worst = rms / max(scale, 1e-30)

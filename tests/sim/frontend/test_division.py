@@ -296,6 +296,14 @@ def test_values_that_the_core_cannot_take(rng, tmp_path):
     assert any("is not a finite number" in note for note in run.notes) and run.compare().error is None
 
 
+def test_infinite_results_are_compared(rng, tmp_path):
+    biases = np.array([1, np.inf, -np.inf, np.nan], np.float32)
+    b = Builder(["n", 4])
+    b("Gemm", np.eye(4, dtype=np.float32), biases)
+    compared = tpu.load(b.save(tmp_path)).run(rng.normal(size=(3, 4)).astype(np.float32)).compare()
+    assert compared.error is None and compared.largest == 0 and compared.not_finite == 9
+
+
 def test_model_of_the_host_alone(request, rng, tmp_path, caplog):
     b = Builder(["n", 4])
     b("Sin")
