@@ -86,7 +86,7 @@ def pack_state(program, state, rank=0):
     return program.pack(Region.SCRATCH, values, rank)
 
 
-def unpack_states(program, data, steps=0):
+def unpack_states(program, data, steps):
     """Reads the :class:`sim.golden.training.TrainingState` of each core after `steps` updates, from a list with region SCRATCH
     of each core. With a correct program, all states are equal."""
     step, network = program.memory.step, program.memory.network
