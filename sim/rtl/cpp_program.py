@@ -2,12 +2,15 @@
 
 import hashlib
 import os
+from pathlib import Path
 
 from amaranth_tpu.hw.tools.process import ToolError, execute, made_once
 
 from .simulators import find_verilator
 
 __all__ = ["cpp_program"]
+
+_HEADER = Path(__file__).with_name("bench_parts.h")
 
 
 def cpp_program(simulation, source, *, objects=(), timeout=300):
@@ -19,12 +22,12 @@ def cpp_program(simulation, source, *, objects=(), timeout=300):
     simulation : sim.rtl.runner.Simulation
         Simulation with Verilator. Its model is the C++ class `Vtop`.
     source : str
-        C++ text with the function `main`.
+        C++ text with the function `main`. It may include `bench_parts.h`.
     objects : sequence of Path
         Object files to link to the program.
     """
     place, tool = simulation.build(), find_verilator()
-    content = b"".join([source.encode(), *(path.read_bytes() for path in objects)])
+    content = b"".join([source.encode(), *(path.read_bytes() for path in (_HEADER, *objects))])
     name = "main-" + hashlib.sha256(content).hexdigest()[:12]
     log_path = place / f"{name}.log"
 
@@ -32,7 +35,7 @@ def cpp_program(simulation, source, *, objects=(), timeout=300):
         main = place / f"{name}.cpp"
         main.write_text(source)
         parts = [*objects, *place.glob("*.a"), *place.glob("verilated*.o")]
-        include = [f"-I{place}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
+        include = [f"-I{place}", f"-I{_HEADER.parent}", f"-I{tool.root}/include", f"-I{tool.root}/include/vltstd"]
         with open(log_path, "w") as log:
             status = execute(
                 [

@@ -20,6 +20,8 @@
 #include "Vtop.h"  // Verilator writes two underscores in names as ___05F
 #include "verilated.h"
 
+#include "bench_parts.h"
+
 double sc_time_stamp() { return 0; }
 
 struct Beat {
@@ -50,23 +52,6 @@ struct Core {
     }
 };
 
-static uint64_t state;
-
-static uint32_t draw() {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return uint32_t(state >> 20);
-}
-
-static bool chance(uint32_t of_256) { return (draw() & 255) < of_256; }
-
-static uint32_t word(FILE* file) {
-    uint32_t value = 0;
-    if (std::fread(&value, 4, 1, file) != 1) std::fprintf(stderr, "the jobs end too early\n"), std::exit(1);
-    return value;
-}
-
 // Clears a ring after a deadlock or before a bucket: no run is active, and received beats are dropped.
 static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
     for (size_t i = 0; i < size; ++i) {
@@ -83,8 +68,9 @@ static void clear(std::vector<std::unique_ptr<Core>>& cores, size_t size) {
 }
 
 int main(int, char** argv) {
-    FILE *jobs = std::fopen(argv[1], "rb"), *results = std::fopen(argv[2], "wb");
-    if (!jobs || !results) return 1;
+    File jobs{std::fopen(argv[1], "rb")};
+    FILE* results = std::fopen(argv[2], "wb");
+    if (!jobs.file || !results) return 1;
     std::vector<std::unique_ptr<Core>> cores;
     for (int i = 0; i < 8; ++i) {
         cores.push_back(std::make_unique<Core>());
@@ -94,13 +80,12 @@ int main(int, char** argv) {
         core.edge();
         core.top.rst = 0;
     }
-    for (int first; (first = std::fgetc(jobs)) != EOF;) {
-        std::ungetc(first, jobs);
-        const uint32_t size = word(jobs), latency = word(jobs), stall = word(jobs), busy = word(jobs), late = word(jobs);
-        state = 0x9E3779B97F4A7C15ull ^ word(jobs);
-        const uint32_t limit = word(jobs), rows = word(jobs);
+    while (!jobs.ended()) {
+        const uint32_t size = jobs.word(), latency = jobs.word(), stall = jobs.word(), busy = jobs.word(), late = jobs.word();
+        state = 0x9E3779B97F4A7C15ull ^ jobs.word();
+        const uint32_t limit = jobs.word(), rows = jobs.word();
         uint32_t operation[8];
-        for (uint32_t& part : operation) part = word(jobs);
+        for (uint32_t& part : operation) part = jobs.word();
         const uint64_t pattern = state ^ 0x9E3779B97F4A7C15ull;
         const auto pauses = [&](uint64_t cycle, uint32_t link) {
             if (stall <= 256) return chance(stall);
@@ -111,7 +96,7 @@ int main(int, char** argv) {
         for (uint32_t i = 0; i < size; ++i) {
             Core& core = *cores[i];
             core.memory.resize(rows);
-            for (uint32_t& row : core.memory) row = word(jobs);
+            for (uint32_t& row : core.memory) row = jobs.word();
             core.start = stall > 256 ? 0 : draw() % (late + 1);
             core.top.position___05Frank = i, core.top.position___05Fsize = size;
             std::memcpy(&core.top.port___05Fop___05Fpayload, operation, sizeof core.top.port___05Fop___05Fpayload);

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -19,36 +18,12 @@
 #include "verilated.h"
 #include "verilated_cov.h"
 
+#include "bench_parts.h"
+
 double sc_time_stamp() { return 0; }
 
-static uint64_t state = 1, now = 0;
+static uint64_t now = 0;
 static unsigned violations = 0;
-
-static uint32_t draw() {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return uint32_t(state >> 20);
-}
-
-static bool chance(uint32_t of_256) { return (draw() & 255) < of_256; }
-
-struct File {
-    FILE* file;
-    bool ended() {
-        const int first = std::fgetc(file);
-        return first == EOF || (std::ungetc(first, file), false);
-    }
-    uint32_t word() {
-        uint32_t value = 0;
-        if (std::fread(&value, 4, 1, file) != 1) std::fprintf(stderr, "the jobs end too early\n"), std::exit(1);
-        return value;
-    }
-    uint64_t wide() {
-        const uint64_t low = word();
-        return low | uint64_t(word()) << 32;
-    }
-};
 
 static void put(FILE* file, uint32_t value) { std::fwrite(&value, 4, 1, file); }
 
