@@ -278,7 +278,7 @@ class Dispatch(Proof):
         nothing = (self.places(s, b) == 0) & ~s["with_unit_b"]
         there = self.places(s, b) + count([s["with_unit_b"], self.ending(s, b)])
         return {
-            # promise: hazards
+            # promise: hazards, scoreboard
             "an operation is offered only if no earlier conflicting instruction is in flight": offered >> ~s["conflicts"],
             # promise: hazards
             "a unit works on it only then; a MATMUL that it has taken before is blocked": (s["with_unit_b"] & s["conflicts"])

@@ -226,6 +226,7 @@ def unit_claims(circuit, config, *, too_low=0):
         "and after a cycle outside a run without an offer or a read": ([*stopped, *begin], then.invariant()),
         "a cycle of a run keeps it": ([*runs, now.invariant()], then.invariant()),
         "0 <= sent + in flight - consumed": ([now.invariant()], f"(bvsge {now.begun} {number(0)})"),
+        # promise: ring-ahead
         "sent - consumed <= m, and <= m - 1 while a vector is offered": (
             [now.invariant()],
             f"(bvsle (bvadd {now.ahead} {count(now.flag('sent__tvalid'))}) {bound})",

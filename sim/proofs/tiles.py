@@ -85,6 +85,7 @@ class WeightFifos(Proof):
             }
         return found | {
             "a word is read only if it was written": s["shifting"] >> (s["words_0"] > 0),
+            # promise: tile-shift
             "a tile begins only if the tile before it is active, or becomes active": self.first(s)
             >> (~s["under_way"] & (~s["loaded"] | s["tiles__switch"])),
             "`coming` exactly in the cycle before a whole tile is in the array": s["tiles__coming"]

@@ -136,6 +136,7 @@ def results(rows, **changes):
     return {"rows": rows, "single": ones(rows), **changes}
 
 
+# promise: select-stalls
 @pytest.mark.parametrize("table_lanes, grants", [(0, 1), *slow((2, 0.6))])
 def test_cycles_per_row_of_select(table_lanes, grants):
     """SELECT takes 2 cycles per row after a latency of 5 cycles. A row takes 6 cycles if its operand is the preceding result. A

@@ -211,6 +211,7 @@ def test_volume(n, stages, attention, weight_rows):
     test_random(n, stages, 60, 0.002, 0.8, attention=attention, bias_depth=16, weight_rows=rows)
 
 
+# promise: tile-shift
 @pytest.mark.parametrize(
     "n, stages, weight_rows, factor",
     [(2, 3, 1, 7), (4, 3, 2, 1), *slow((4, 1, 2, 1), (4, 3, 2, 2)), *slow(*((2, s, 1, f) for s in (3, 8) for f in (1, 2, 20)))],

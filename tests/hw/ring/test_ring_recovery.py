@@ -149,7 +149,7 @@ def misfit(rng, size):
     return programs
 
 
-# promise: ring-mismatch
+# promise: ring-mismatch, ring-done
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
     """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, the faults of all
