@@ -5,7 +5,8 @@ module sdram_pins #(
     parameter integer ROW_BITS = 13,
     parameter integer COLUMN_BITS = 9,
     parameter integer PERIOD = 10_000,
-    parameter integer POWER_UP = 200_000
+    parameter integer POWER_UP = 200_000,
+    parameter integer T_WR = 14
 ) (
     input  wire        clk,
     input  wire [2:0]  command,     // RAS, CAS, WE
@@ -34,7 +35,9 @@ module sdram_pins #(
     end
     always @(negedge clk) dq_fell <= dq;
 
-    sdram_chip #(.ROW_BITS(ROW_BITS), .COLUMN_BITS(COLUMN_BITS), .PERIOD(PERIOD), .POWER_UP(POWER_UP)) chip (
+    sdram_chip #(
+        .ROW_BITS(ROW_BITS), .COLUMN_BITS(COLUMN_BITS), .PERIOD(PERIOD), .POWER_UP(POWER_UP), .T_WR(T_WR)
+    ) chip (
         .clk(~clk), .cke(1'b1), .cs_n(1'b0), .ras_n(~command_pin[0]), .cas_n(~command_pin[1]), .we_n(~command_pin[2]),
         .ba(ba_pin), .a(a_pin), .dqm(dqm_pin), .dq_i(oe_pin ? dq_pin : 16'bx), .dq_o(dq_chip), .dq_oe(driven),
         .errors(errors), .refreshes(refreshes), .activations(activations)
