@@ -36,7 +36,8 @@ class _Binary32(LanguageModel):
             rows = tensors.get("output.weight", tensors["token_embd.weight"]).values(slice(name, name + self._part))
             return {"logits": x * tensors["output_norm.weight"].values() @ rows.T}
         own = {one: self.weights.tensors[f"blk.{name}.{one}.weight"].values() for one in self.sizes.shapes()}
-        proto = block_model(self.sizes, own, values["x"].shape[1], values["past_keys"].shape[2])
+        tokens = values["x"].shape[1]
+        proto = block_model(self.sizes, own, tokens, self.window - tokens)
         values = {one: value if value.ndim == len(shape) else value[:, None] for one, value, shape in _shaped(proto, values)}
         session = import_onnxruntime().InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         return dict(zip(("y", "key", "value"), session.run(None, values), strict=True))

@@ -7,9 +7,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..data.errors import DataError
 
-__all__ = ["HIDDEN_KEY", "Llama", "block_model", "head_model", "masked", "rotary"]
+__all__ = ["HIDDEN_KEY", "Llama", "block_model", "head_model", "masked", "rotary", "state_inputs"]
 
 HIDDEN_KEY = -1e30  # added to the scores of keys that a position must not see; finite, as all inputs are
+_TILE = 16  # keys: the core reads a multiple of older keys and values without a copy
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,18 @@ def masked(sizes, past, known, tokens):
     return np.tile(np.where(seen, 0, HIDDEN_KEY).astype(np.float32), (sizes.heads // sizes.groups, 1))
 
 
+def state_inputs(state, tokens):
+    """Returns the inputs of a block for the keys and values of `past` tokens, float32 (2, heads of keys, past, channels), by
+    name. Those of the last tokens, which fill no tile, have rows of zeros for the `tokens` new ones."""
+    old, inputs = state.shape[2] - state.shape[2] % _TILE, {}
+    for kind, heads in zip(("keys", "values"), state):
+        for number, rows in enumerate(heads):
+            inputs |= {f"past_{kind}_{number}": rows[None, :old]} if old else {}
+            if old < len(rows):
+                inputs[f"recent_{kind}_{number}"] = np.pad(rows[old:], ((0, tokens), (0, 0)))[None]
+    return inputs
+
+
 class _Writer:
     def __init__(self, sizes, tokens, past, weights):
         self.sizes, self.tokens, self.past, self.weights = sizes, tokens, past, weights
@@ -152,16 +165,37 @@ class _Writer:
         k = self.rotated(self.heads(self.dense(x, "attn_k"), sizes.groups), "key")
         v = self.add("Identity", self.heads(self.dense(x, "attn_v"), sizes.groups), name="value")
         q = self.add("Mul", q, np.array(sizes.each**-0.5, np.float32))
-        q = self.add("Reshape", q, np.array([0, sizes.groups, sizes.heads // sizes.groups * tokens, sizes.each]))
-        keys, values = k, v
-        if self.past:
-            keys, values = (self.add("Concat", f"past_{name}s", one, axis=2) for name, one in (("key", k), ("value", v)))
-        scores = self.add("MatMul", q, self.add("Transpose", keys, perm=[0, 1, 3, 2]))
-        shares = self.add("Softmax", self.add("Add", scores, "mask"), axis=-1)
-        made = self.add("Reshape", self.add("MatMul", shares, values), np.array([0, sizes.heads, tokens, sizes.each]))
+        made = [self.group(number, q, k, v) for number in range(sizes.groups)]
+        made = self.add("Concat", *made, axis=1) if len(made) > 1 else made[0]
         return self.add(
             "Reshape", self.add("Transpose", made, perm=[0, 2, 1, 3]), np.array([0, tokens, sizes.heads * sizes.each])
         )
+
+    def group(self, number, q, k, v):
+        """Adds the attention of a head of keys. The core reads `past_keys` and `past_values` where the host has them, and copies
+        the `recent` ones beside the new ones."""
+        share, tokens, each = self.sizes.heads // self.sizes.groups, self.tokens, self.sizes.each
+        q = self.add("Reshape", self.part(q, number * share, share, 1), np.array([0, share * tokens, each]))
+        keys, values = (self.seen(name, number, one) for name, one in (("keys", k), ("values", v)))
+        scores = [self.add("MatMul", q, self.add("Transpose", one, perm=[0, 2, 1])) for one in keys]
+        scores = self.add("Concat", *scores, axis=-1) if len(scores) > 1 else scores[0]
+        shares = self.add("Softmax", self.add("Add", scores, "mask"), axis=-1)
+        old = self.past - self.past % _TILE
+        parts = [self.part(shares, 0, old, 2)] * bool(old) + [self.part(shares, old, self.past - old + tokens, 2)]
+        made = [self.add("MatMul", *pair) for pair in zip(parts, values)]
+        made = self.add("Add", *made) if len(made) > 1 else made[0]
+        return self.add("Reshape", made, np.array([0, share, tokens, each]))
+
+    def seen(self, name, number, new):
+        """Returns the keys or values that tokens see, in one or two parts."""
+        new = self.add("Reshape", self.part(new, number, 1, 1), np.array([0, self.tokens, self.sizes.each]))
+        if self.past % _TILE:
+            padded = self.add("Pad", new, np.array([0, self.past % _TILE, 0, 0, 0, 0]))
+            new = self.add("Add", padded, f"recent_{name}_{number}")
+        return [f"past_{name}_{number}"] * (self.past >= _TILE) + [new]
+
+    def part(self, x, first, count, axis):
+        return self.add("Slice", x, *(np.array([one]) for one in (first, first + count, axis)))
 
     def fed(self, x):
         gate = self.dense(x, "ffn_gate")
@@ -180,8 +214,8 @@ class _Writer:
 def block_model(sizes, weights, tokens, past):
     """Returns a block as an onnx.ModelProto for `tokens` new tokens after `past` tokens.
 
-    Inputs are the hidden states `x`, the `past_keys` and `past_values` of any past, the `mask` of :func:`masked`, and `cos` and
-    `sin` of :func:`rotary`. Outputs are the hidden states `y`, and the new `key` and `value`.
+    Inputs are the hidden states `x`, the arrays of :func:`state_inputs`, the `mask` of :func:`masked`, and `cos` and `sin` of
+    :func:`rotary`. Outputs are the hidden states `y`, and the new `key` and `value`.
 
     Parameters
     ----------
@@ -191,12 +225,12 @@ def block_model(sizes, weights, tokens, past):
     writer = _Writer(sizes, tokens, past, weights)
     x = writer.add("Add", "x", writer.dense(writer.attention(writer.norm("x", "attn_norm")), "attn_output"), name="attended")
     writer.add("Add", x, writer.fed(writer.norm(x, "ffn_norm")), name="y")
-    state = (sizes.groups, tokens, sizes.each)
+    made = (sizes.groups, tokens, sizes.each)
     rows = sizes.heads // sizes.groups * tokens
-    inputs = {"x": (tokens, sizes.width)}
-    inputs |= dict.fromkeys(("past_keys", "past_values"), (sizes.groups, past, sizes.each)) if past else {}
-    inputs |= {"mask": (1, rows, past + tokens)} | dict.fromkeys(("cos", "sin"), (1, tokens, sizes.each))
-    return writer.model("block", inputs, {"y": (tokens, sizes.width), "key": state, "value": state})
+    state = state_inputs(np.zeros((2, sizes.groups, past, sizes.each), np.float32), tokens)
+    inputs = {"x": (tokens, sizes.width)} | {name: values.shape[1:] for name, values in state.items()}
+    inputs |= {"mask": (rows, past + tokens)} | dict.fromkeys(("cos", "sin"), (1, tokens, sizes.each))
+    return writer.model("block", inputs, {"y": (tokens, sizes.width), "key": made, "value": made})
 
 
 def head_model(sizes, weights):

@@ -14,7 +14,7 @@ from ..data.gguf_tokens import Tokens
 from ..data.printable import printable
 from ..golden.compiled_sums import fastest_sums
 from ..golden.network import run_graph
-from ..models.llama import Llama, block_model, head_model, masked, rotary
+from ..models.llama import Llama, block_model, head_model, masked, rotary, state_inputs
 from ..models.llama_weights import LlamaWeights
 from .cores import config_of
 from .inference_run import checked
@@ -122,7 +122,7 @@ class LanguageModel:
         x = x[None]
         for block in range(self.sizes.blocks):
             state = self._state[block]
-            values |= {"x": x, "past_keys": state[:1, :, tokens - 1 :], "past_values": state[1:, :, tokens - 1 :]}
+            values |= {"x": x} | state_inputs(state[:, :, tokens - 1 :], tokens)
             found = self._run("blocks", block, shared, self.weights.block(block), values)
             x, new = found["y"], np.concatenate([found["key"], found["value"]])[:, :, :count]
             self._state[block] = np.concatenate([state, new], axis=2)[:, :, count:]

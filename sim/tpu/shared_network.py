@@ -30,21 +30,25 @@ class SharedNetwork:
         weights = {name: _like(shape) for name, shape in shapes.items()}
         network = load(proto(weights), effort="fast", strict=True).network
         self.network, self.config, self._program = with_row_norms(network, config), config, None
-        self._places = {name: self._place(name, one) for name, one in weights.items() if one.ndim > 1}
+        self._places = {name: [*self._found(name, one)] for name, one in weights.items() if one.ndim > 1}
 
-    def _place(self, name, weights):
-        """Returns the name of the constant with these weights, and the order of the inputs in it."""
-        numbers = {row.tobytes(): number for number, row in enumerate(round_bfloat16(weights.T))}
+    def _found(self, name, weights):
+        """Yields `(name of a constant, order of the inputs in it, its outputs)` for each constant with some of these weights."""
+        whole, left = round_bfloat16(weights.T), weights.size
         for key, values in self.network.constants.items():
-            if values.size == weights.size and re.fullmatch(rf"{name}(_\d+)?\.weights", key):
-                return key, np.array([numbers[row.tobytes()] for row in values.reshape(len(numbers), -1)])
-        raise KeyError(name)
+            if re.fullmatch(rf"{name}(_\d+)?\.weights", key):
+                part = values.reshape(len(whole), -1)
+                yield (key, *_place(whole, part))
+                left -= part.size
+        if left:
+            raise KeyError(name)
 
     def with_weights(self, weights):
         """Returns the :class:`sim.ir.graph.Graph` with other weights by name, bfloat16 (inputs, outputs)."""
         graph = self.network.copied()
-        for name, (key, order) in self._places.items():
-            graph.constants[key] = weights[name][order].reshape(graph.constants[key].shape)
+        for name, places in self._places.items():
+            for key, order, outputs in places:
+                graph.constants[key] = weights[name][order, outputs].reshape(graph.constants[key].shape)
         return graph
 
     def program(self, graph):
@@ -64,6 +68,17 @@ class SharedNetwork:
     def named(self, results):
         """Returns the outputs by name, with the samples first."""
         return {one.name: one.of(results) for one in self.network.origin.outputs}
+
+
+def _place(whole, part):
+    """Returns the order of the inputs of `whole` and the range of its outputs in `part`, both (inputs, outputs)."""
+    count = part.shape[1]
+    for first in range(0, whole.shape[1] - count + 1, count):
+        numbers = {row.tobytes(): number for number, row in enumerate(whole[:, first : first + count])}
+        order = [numbers.get(row.tobytes()) for row in part]
+        if None not in order:
+            return np.array(order), slice(first, first + count)
+    raise ValueError("weights that are not neighbours share a constant")
 
 
 def _like(shape):

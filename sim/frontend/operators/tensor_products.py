@@ -78,7 +78,7 @@ def _operand(step, tensor, axes, level=False):
         for seen, roles in arranged(tensor, last=axis):
             source = seen.source
             in_order = seen.complete and np.array_equal(seen.channels, np.arange(source.shape[2]))
-            if in_order and not (level and (source.shape[0] > 1 or isinstance(source, Input))):
+            if in_order and not (level and source.shape[0] > 1):
                 return source, axis, roles
     if isinstance(tensor.source, Joint):
         axis = min(axes, key=lambda one: copying_cost(tensor.source, np.moveaxis(tensor.sample, one, 1)))
