@@ -17,6 +17,7 @@ from . import (
     gpt_training,
     inference,
     language,
+    language_token,
     master_rounding,
     mlperf_tiny,
     node_tests,
@@ -38,6 +39,7 @@ from .common import app
 TABLES = (
     inference,
     language,
+    language_token,
     mlperf_tiny,
     transformers,
     training,

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from amaranth_tpu.sim.data.progress_lines import ProgressLine
+from amaranth_tpu.sim.data.time_left import TimeLeft
+
 from .cells_option import CellKind, cells_option, check_cells_option
 from .command_line import Json, WeightsOption, console
 from .core_options import CoreChoice
@@ -43,13 +46,17 @@ def model_file(model):
 
 
 def shown_words(model, words, prompt, as_json, simulator, cells, config):
-    """Prints words as they come, and the cycles of the first and of the last one. With `as_json`, prints all as JSON."""
-    text, cycles = "", []
-    for word in words:
-        text += word.text
-        cycles.append(sum(word.cycles.values()) or None)
-        if not as_json:
-            print(word.text, end="", flush=True)
+    """Prints words as they come, and the cycles of the first and of the last one. Words that take minutes are shown in a line of
+    progress instead, with the remaining time of the next one. With `as_json`, prints all as JSON."""
+    text, cycles, is_slow = "", [], simulator is not SimulatorName.GOLDEN
+    with ProgressLine(is_slow) as line:
+        for word in words if not is_slow else _followed(model, words, line):
+            text += word.text
+            cycles.append(sum(word.cycles.values()) or None)
+            if not as_json and not is_slow:
+                print(word.text, end="", flush=True)
+    if is_slow and not as_json:
+        print(text, end="")
     if as_json:
         figures = {"simulator": simulator.value, "cell_kind": cells.value if simulator.has_time else None}
         figures |= {"prompt": prompt, "text": text, "prompt_cycles": cycles[0] if cycles else None}
@@ -62,6 +69,20 @@ def shown_words(model, words, prompt, as_json, simulator, cells, config):
         each = f", {cycles[-1]:,} for a token" if len(cycles) > 1 else ""
         estimated = "" if simulator.has_time else "estimated "
         console.print(f"{estimated}cycles: {cycles[0]:,} for the prompt{each}; every block has the golden model's bits")
+
+
+def _followed(model, words, line):
+    """Yields words. `line` shows the text so far, and the blocks and parts of the head that the next word still needs."""
+    text, left = "", TimeLeft()
+
+    def follow(done, total):
+        rest = left(done / total)
+        line(f"{text.strip()!r}: {done} of {total} blocks and parts of the head{rest and ', '}{rest}")
+
+    model.progress = follow
+    for word in words:
+        text, left = text + word.text, TimeLeft()
+        yield word
 
 
 def chat(

@@ -58,7 +58,7 @@ def _language_text(core, prompt, letters, temperature, seed, simulator, cells, m
     config = core.config("transformer")
     made = LanguageModel(model_file(model), Simulator(simulator.value, cells=cells.value), config)
     if not as_json:
-        print(prompt, end="", flush=True)
+        print(prompt, end="" if simulator is SimulatorName.GOLDEN else "\n", flush=True)
     words = made.written(made.tokens.encoded(prompt), letters, temperature, seed)
     shown_words(made, words, prompt, as_json, simulator, cells, config)
 

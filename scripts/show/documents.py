@@ -43,6 +43,8 @@ DOCUMENTS = {
     "mlperf-tiny": RESULTS,
     "transformers": RESULTS,
     "language": RESULTS,
+    "language-parts": RESULTS,
+    "language-memory": RESULTS,
     "training": RESULTS,
     "gpt-training": RESULTS,
     "cores": RESULTS,

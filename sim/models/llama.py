@@ -132,10 +132,10 @@ def state_inputs(state, tokens):
 class _Writer:
     def __init__(self, sizes, tokens, past, weights):
         self.sizes, self.tokens, self.past, self.weights = sizes, tokens, past, weights
-        self.nodes, self.constants = [], []
+        self.nodes, self.constants, self.within = [], [], "add"
 
     def add(self, operator, *inputs, name="", **attributes):
-        name = name or f"{operator}_{len(self.nodes)}"
+        name = name or f"{self.within}_{operator}_{len(self.nodes)}"
         inputs = [self.constant(one) if isinstance(one, np.ndarray) else one for one in inputs]
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name
@@ -160,11 +160,11 @@ class _Writer:
 
     def attention(self, x):
         """Adds the attention. A head of keys has the rows of its heads of queries one after the other."""
-        sizes, tokens = self.sizes, self.tokens
+        sizes, tokens, self.within = self.sizes, self.tokens, "rotary"
         q = self.rotated(self.heads(self.dense(x, "attn_q"), sizes.heads))
         k = self.rotated(self.heads(self.dense(x, "attn_k"), sizes.groups), "key")
         v = self.add("Identity", self.heads(self.dense(x, "attn_v"), sizes.groups), name="value")
-        q = self.add("Mul", q, np.array(sizes.each**-0.5, np.float32))
+        q, self.within = self.add("Mul", q, np.array(sizes.each**-0.5, np.float32)), "attention"
         made = [self.group(number, q, k, v) for number in range(sizes.groups)]
         made = self.add("Concat", *made, axis=1) if len(made) > 1 else made[0]
         return self.add(

@@ -60,6 +60,11 @@ class LanguageModel:
     weights : str or None
         Format to which weights are rounded, as in :func:`sim.tpu.load.load`.
 
+    Members
+    -------
+    progress : callable or None
+        Called with `(done, total)` after each block and each part of the head, in calls of :meth:`logits` on a core.
+
     Raises
     ------
     DataError
@@ -82,6 +87,7 @@ class LanguageModel:
         self._part = min(_HEAD, self.sizes.tokens)
         head = {"norm": (self.sizes.width,), "logits": (self._part, self.sizes.width)}
         self._head = SharedNetwork(partial(head_model, self.sizes), head, self._config)
+        self.progress, self._ran, self._total = None, 0, 0
         self.forget()
 
     def _block_network(self, tokens):
@@ -106,6 +112,9 @@ class LanguageModel:
             place = replace(place, checkpoint=Path(folder) / f"token-{self.seen}" / f"{part}-{name}")
         program, result = place.run(graph, rows, compiled=lambda size: self._programs[key], batch=1)
         self.cycles[part] = self.cycles.get(part, 0) + (checked(result).cycles or program.predicted_cycles)
+        self._ran += 1
+        if self.progress:
+            self.progress(self._ran, self._total)
         return shared.named(result.logits)
 
     def hidden(self, ids):
@@ -137,7 +146,8 @@ class LanguageModel:
 
     def logits(self, ids):
         """Returns the logits of the token after `ids`, float32 (different tokens,)."""
-        self.cycles = {}
+        self.cycles, self._ran = {}, 0
+        self._total = self.sizes.blocks * -(-len(ids) // _PROMPT) + -(-self.sizes.tokens // self._part)
         return self.scores(self.hidden(ids)[-1:])[0]
 
     def written(self, ids, count, temperature=0.0, seed=1):

@@ -57,6 +57,28 @@ def test_inputs_of_the_past(rng):
     close(model.predict(x, on="model", core=from_preset("transformer", n=16), check=False), wanted)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_input_as_second_operand_is_not_copied(rng, turned):
+    """Samples with partial tiles follow each other in memory, and rows of padding change no sum."""
+    rows, inner, columns = (int(rng.integers(2, 19)) for _ in range(3))
+    shape, read = (
+        (f"{columns}, {inner}", "Transpose <perm = [0, 2, 1]> (b)") if turned else (f"{inner}, {columns}", "Identity (b)")
+    )
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        product (float[n, {rows}, 16] x, float[n, {shape}] b) => (float[n, {rows}, {columns}] y)
+        {{ a = MatMul (x, weights)  read = {read}  y = MatMul (a, read) }}"""
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights(rng, 16, inner), "weights"))
+    x = {"x": rng.normal(size=(3, rows, 16)), "b": rng.normal(size=(3, *map(int, shape.split(","))))}
+    x = {name: values.astype(np.float32) for name, values in x.items()}
+    model = tpu.load(proto, effort="fast")
+    assert "b" in {term.weights for stage in model.network.stages for term in stage.terms}
+    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, x)
+    core = from_preset("transformer", n=int(rng.choice([4, 8, 16])))
+    close(model.predict(x, on="model", core=core, batch=2, check=False), wanted)
+
+
 @pytest.mark.slow
 @pytest.mark.search
 @pytest.mark.parametrize("tokens, past, least, bus", [(64, 0, 0.6, 0), (1, 63, 0, 0.95)])

@@ -48,9 +48,11 @@ def test_bits_of_the_core(tmp_path, rng):
     """All blocks have the golden model's bits, and share their instructions."""
     language_file(tmp_path / "m.gguf", rng)
     golden, model = (LanguageModel(tmp_path / "m.gguf", on, CORE, window=48) for on in ("golden", "model"))
-    ids = rng.integers(0, 256, 5)
+    ids, seen = rng.integers(0, 256, 5), []
+    model.progress = lambda *done: seen.append(done)
     for some in (ids, ids[:1]):
         assert np.array_equal(golden.logits(some), model.logits(some))
+    assert seen == 2 * [(1, 3), (2, 3), (3, 3)]
     assert set(model.cycles) == {"blocks", "head"} and not golden.cycles
     programs = [model._programs["blocks", block, id(model._block(1))] for block in range(2)]
     assert programs[0].ops[0] is programs[1].ops[0] and programs[0].model != programs[1].model
