@@ -24,7 +24,7 @@ def _compared(rng, tokens, past):
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     x = {one.name: rng.normal(size=(1, *one.shape[1:])).astype(np.float32) for one in session.get_inputs()}
     cos, sin = rotary(_SMOLLM2, past + np.arange(tokens))
-    x |= {"mask": masked(_SMOLLM2, past, past, tokens)[None, None], "cos": cos[None, None], "sin": sin[None, None]}
+    x |= {"mask": masked(_SMOLLM2, past, past, tokens)[None], "cos": cos[None, None], "sin": sin[None, None]}
     model, wanted = tpu.load(proto, effort="fast"), session.run(None, x)
     made = model.predict(x, check=False)
     for one, values in zip(session.get_outputs(), wanted, strict=True):
