@@ -15,6 +15,9 @@ def initialize(graph, seed):
     masters = []
     for number, one in enumerate(graph.parameters.values()):
         shape, random = one.initial.shape, np.random.default_rng([seed, number])
+        if one.is_average:
+            masters.append(one.initial)
+            continue
         spread = (2 / np.prod(shape[:2])) ** 0.5
         masters.append(random.normal(0, spread, shape).astype(np.float32) if one.decays else np.zeros(shape, np.float32))
     return masters

@@ -7,6 +7,8 @@ stages and of their terms.
 """
 
 from ..ir.losses import Loss
+from ..ir.stage import BatchNorm
+from .batch_norms import add_batch_norm, add_batch_norm_gradient
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
 from .operands import copy_terms, of_all_copies, source_term, start_term, weights_term
@@ -44,18 +46,21 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     step = network.copied()
     step.stages = []
     for stage in network.stages:
-        if stage.norm:
+        if isinstance(stage.norm, BatchNorm):
+            add_batch_norm(step, stage, cores)
+        elif stage.norm:
             add_norm(step, stage)
         else:
             step.stages.append(stage)
-    reverse = _Reverse(step, network.stages, network.reached([*network.parameters, *inputs]))
+    trained = [name for name, one in network.parameters.items() if not one.is_average]
+    reverse = _Reverse(step, network.stages, network.reached([*trained, *inputs]), cores)
     reverse.start(add_loss(step, loss, counted))
     for number in reversed(range(len(network.stages))):
         reverse.stage(number)
     for name in inputs:
         step.gradients[name] = reverse.add_gradient(name)
     updated, has_norm = {}, optimizer.clip_norm is not None
-    for name in network.parameters:
+    for name in trained:
         master, gradient = name, reverse.add_gradient(name)
         if cores > 1:
             master, gradient = add_sum_of_cores(step, name, gradient, cores, sharded and not has_norm)
@@ -88,8 +93,8 @@ class _Reverse:
         of the operand in that stage.
     """
 
-    def __init__(self, step, stages, moved):
-        self.step, self.stages, self.moved, self.terms = step, stages, moved, {}
+    def __init__(self, step, stages, moved, cores):
+        self.step, self.stages, self.moved, self.cores, self.terms = step, stages, moved, cores, {}
 
     def start(self, gradient):
         """Records the gradient of the network's output. If the output is sums alone, it is the gradient of the last sums."""
@@ -135,7 +140,9 @@ class _Reverse:
         terms = self._terms_of(name)
         if not terms:
             return None
-        if stage.norm:
+        if isinstance(stage.norm, BatchNorm):
+            made = add_batch_norm_gradient(step, stage, terms, self.cores)
+        elif stage.norm:
             made = add_norm_gradient(step, stage, terms)
         elif is_plain(stage) and (same := _copied(step, name, terms)):
             made = same

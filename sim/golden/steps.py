@@ -63,6 +63,8 @@ def run_step(step, values, sums=None, kept=({},), shards=(slice(None),)):
             results = ()
         else:
             results = [core.run_stage(one) for core in cores]
+            if len(cores) == 1:  # stages of samples may read statistics of the batch
+                shared.values[stage.output] = results[0]
         for core, result in zip(cores, results):
             core.values[stage.output] = result
         for name in one.unread:

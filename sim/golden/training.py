@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..autodiff.batch_norms import with_running_averages
 from ..ir.graph import Graph
 from ..ir.losses import JointLoss, Loss
 from .arithmetic import bfloat16, round_bfloat16
@@ -66,7 +67,8 @@ def initial_state(graph, optimizer, masters=None):
     """Returns the state before the first step of a network. Default for `masters`: the parameters in the graph."""
     masters = [one.initial for one in graph.parameters.values()] if masters is None else masters
     masters = [np.asarray(one, np.float32) + np.float32(0) for one in masters]  # + 0 removes -0, which the core cannot keep
-    slots = [{name: np.zeros(one.shape, kind) for name, kind in optimizer.slots.items()} for one in masters]
+    kinds = [{} if one.is_average else optimizer.slots for one in graph.parameters.values()]
+    slots = [{slot: np.zeros(one.shape, kind) for slot, kind in some.items()} for one, some in zip(masters, kinds)]
     return TrainingState(masters, slots)
 
 
@@ -85,7 +87,7 @@ def bound_graph(graph, state, names=None) -> Graph:
     for name in names:
         made.tensors[name] = replace(graph.tensors[name], wide=made.constants[name].dtype == np.float32)
     made.stages = [replace(stage, terms=tuple(_untied(made, stage, term) for term in stage.terms)) for stage in graph.stages]
-    return made
+    return with_running_averages(made)
 
 
 def _untied(graph, stage, term):

@@ -39,6 +39,7 @@ class Parameter:
 
     initial: np.ndarray = field(repr=False)  # float32 (height, width, channels)
     decays: bool = True  # Weight decay applies. This is True for weights and False for biases.
+    is_average: bool = False  # a running average of statistics, which an optimizer does not change
 
 
 @dataclass(eq=False)

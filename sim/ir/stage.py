@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.normalization import upper_bits
 
 from ..functions.functions import NONE
 
-__all__ = ["NOWHERE", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "reads", "span"]
+__all__ = ["NOWHERE", "BatchNorm", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "reads", "span"]
 
 #: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
@@ -146,6 +146,22 @@ class Norm:
         """Returns the fields of NORMALIZE, by name."""
         factor, epsilon = upper_bits(channels**0.5), upper_bits(channels * self.epsilon)
         return {"centred": int(self.centred), "factor": factor, "epsilon": epsilon}
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """A normalization of each channel by the statistics of a batch: (x - mean) / sqrt(variance + epsilon). Inference has running
+    averages in their place."""
+
+    epsilon: float
+    count: int  # samples of a batch, on all cores
+    mean: str  # parameter, the running average of minus the mean
+    variance: str  # parameter, the running average of the variance
+    momentum: float = 0.1  # share of a batch in the running averages
+    unbiased: bool = True  # the running variance is the sum of squares / (values - 1)
+
+    def __str__(self):
+        return f"batch norm {self.epsilon:g} of {self.count}, {self.mean}, {self.variance}, {self.momentum:g} {self.unbiased}"
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def _tensors_of(network, state):
 
 def _state_of(network, optimizer, tensors, steps):
     names = network.parameters
-    slots = [{slot: np.array(tensors[f"{slot}/{name}"]) for slot in optimizer.slots} for name in names]
+    kinds = [() if one.is_average else optimizer.slots for one in names.values()]
+    slots = [{slot: np.array(tensors[f"{slot}/{name}"]) for slot in some} for name, some in zip(names, kinds)]
     return TrainingState([np.array(tensors[f"master/{name}"]) for name in names], slots, steps)
 
 

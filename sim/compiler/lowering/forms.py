@@ -57,32 +57,38 @@ def forms_of(step, views):
             raise NotMatrices(f"{name}: is read as {forms[name]} and as {form}, which can't be compiled")
 
     images = {stage.output: stage for stage in step.stages if stage.select and not step.tensors[stage.output].samples}
+    made = {stage.output for stage in step.stages if not step.tensors[stage.output].samples}
     for stage in step.stages:
-        if not step.tensors[stage.output].samples:
+        if stage.output in made:
             continue
-        if stage.start in step.parameters:
-            tensor = step.tensors[stage.start]
+        tensor = step.tensors.get(stage.start)
+        if tensor and not tensor.samples and stage.start not in step.constants:
             give(stage.start, "vector" if tensor.height * tensor.width == 1 else "positions")
         for term in stage.terms:
             if term.weights in images:
                 image = images[term.weights]
                 for name in (image.output, image.select.tensor, image.terms[0].source):
                     give(name, "turned")
-            if term.weights in step.parameters:
-                is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
+            is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
+            if term.weights in step.parameters or is_diagonal and term.weights in made:
                 give(term.weights, "vector" if is_diagonal else "turned")
     for name in step.parameters:
+        if step.parameters[name].is_average:
+            forms[name] = "vector"
         if name not in forms:
             raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
         for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
             forms[other] = forms[name]
     forms |= {stage.start: forms[stage.output] for stage in step.stages if stage.ring and stage.output in forms}
     for stage in step.stages:
-        if step.tensors[stage.output].samples or stage.output in forms:
+        if stage.output not in made or stage.output in forms:
             continue
         known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
+        known += ["vector" for term in stage.terms if step.tensors[term.weights].samples]  # totals of samples
         form = next(filter(None, known), None)
         if form is None:
             raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form
+        if stage.start in step.constants:
+            forms[stage.start] = form
     return forms

@@ -36,8 +36,9 @@ class Grouping:
     def add_all(self):
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
         stages = _needed(self.step)
+        self.images = _read_by_samples(self.step, stages)
         only = {stage.start for stage in stages} - {name for stage in stages for name in replace(stage, start=None).operands}
-        only -= {*self.step.state.values()} | self.lowered.exchanged
+        only -= {*self.step.state.values()} | self.lowered.exchanged | self.images
         for stage in stages:
             if stage.ring == "all_gather":
                 continue
@@ -46,7 +47,7 @@ class Grouping:
                 stage = replace(stage, start=stage.output)
             elif stage.ring:
                 gradient, outputs = self.lowered.matrix(stage.start), self.step.tensors[stage.start].channels
-                self.lowered.sums.append(all_reduce(stage, gradient, outputs))
+                self.lowered.sums.append(all_reduce(stage, gradient, outputs, stage.output not in self.images))
             self._add(replace(stage, ring=None), only)
 
     def _add(self, stage, starts):
@@ -81,8 +82,7 @@ class Grouping:
         products = (copied,) if copied else tuple(self.lowered.product(stage, term) for term in stage.terms)
         if start and not products and not start.wide and start.form == shape.form:
             start, products = None, (Product("diagonal", start, self.lowered.one),)
-        is_image = stage.output in self.lowered.folded.images
-        return MatrixSum(stage.name or stage.output, [Phase(products)], shape, start, is_image=is_image)
+        return MatrixSum(stage.name or stage.output, [Phase(products)], shape, start, is_image=stage.output in self.images)
 
     def _shape(self, stage):
         tensor = self.step.tensors[stage.output]
@@ -118,6 +118,15 @@ class Grouping:
 
     def _are_ready(self, names, number, same):
         return all(name not in self.made or self.made[name][0] < number + same for name in names)
+
+
+def _read_by_samples(step, stages):
+    """Returns the names of the tensors without samples from which stages of samples are computed."""
+    found = set()
+    for stage in reversed(stages):
+        if step.tensors[stage.output].samples or stage.output in found:
+            found.update(name for name in stage.operands if not step.tensors[name].samples)
+    return found
 
 
 def _needed(step):

@@ -291,5 +291,7 @@ def lower(folded, n, batch, given):
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)
     for (name, form), matrix in list(lowered.matrices.items()):
         if form == "diagonal" and name not in step.constants:
-            lowered.sums.insert(0, Expansion(name, lowered.matrix(name, "vector"), matrix))
+            vector = lowered.matrix(name, "vector")
+            place = max((place for place, one in enumerate(lowered.sums, 1) if vector in one.writes), default=0)
+            lowered.sums.insert(0 if name in step.state else place, Expansion(name, vector, matrix))
     return lowered

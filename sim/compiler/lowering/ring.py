@@ -25,16 +25,16 @@ class AllReduce(Move):
 
     #: Number of outputs, which are rows of each tile, to divide into a segment for each core. None: all rows are in segment 0.
     outputs: int | None = None
-    is_update = True
+    is_update: bool = True
 
 
-def all_reduce(stage, gradient, outputs):
+def all_reduce(stage, gradient, outputs, is_update):
     """Returns the :class:`AllReduce` of a stage with a ring operation. `outputs` is the number of channels of the gradient.
     Raises NotMatrices if it is another operation."""
     divided = stage.ring == "all_reduce_segments"
     if not divided and stage.ring != "all_reduce" or divided and gradient.form != "turned":
         raise NotMatrices(f"{stage.output}: this sum over the cores can't be compiled as matrix products")
-    return AllReduce(f"{gradient.name}, exchanged", gradient, gradient, outputs if divided else None)
+    return AllReduce(f"{gradient.name}, exchanged", gradient, gradient, outputs if divided else None, is_update)
 
 
 @dataclass

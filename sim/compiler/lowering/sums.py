@@ -172,7 +172,7 @@ class MatrixSum:
     #: Initial sums: a row for each row of the sums, for each position of a sample, or (`vector`) for all.
     start: Matrix | None = None
     span: tuple | None = None  # First row, and number of rows, of a part of the sums. None: all rows.
-    is_image: bool = False  # True: the sum makes weights that other sums read. False: sums without samples update a parameter.
+    is_image: bool = False  # True: sums of samples need the results. False: sums without samples update a parameter.
 
     @property
     def rows(self):

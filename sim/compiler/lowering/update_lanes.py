@@ -11,7 +11,7 @@ def use_update_lanes(lowered):
     """Replaces the updates of :class:`sim.ir.optimizers.Sgd` without weight decay by :class:`.Update`. Each update is two
     consecutive sums, V' and W'."""
     step, replaced = lowered.step, set()
-    expected = [_phases(lowered, master, step.slots[name]["momentum"]) for name, master in step.masters.items()]
+    expected = [_phases(lowered, step.masters[name], slots["momentum"]) for name, slots in step.slots.items() if slots]
     for moved, master in pairwise(lowered.sums):
         if not (isinstance(moved, MatrixSum) and isinstance(master, MatrixSum)):
             continue

@@ -27,7 +27,6 @@ class Folded:
     transposed: frozenset = frozenset()  # inputs with a row for each channel; channel 0 is 1
     #: Groups of the tensors that the host stores for all channels; see :mod:`sim.compiler.passes.ungrouping`.
     groups: dict = field(default_factory=dict)
-    images: frozenset = frozenset()  # weights with +0 outside of the groups
 
     def gathered(self, name, values):
         """Yields `(input, values)` of all inputs that are made of an input with these values, (batch, height, width,

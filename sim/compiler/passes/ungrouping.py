@@ -50,7 +50,7 @@ def ungrouped(folded):
         own = stage.output in of_all
         terms = tuple(_term(term, images, own) for term in stage.terms)
         made.stages.append(replace(stage, terms=terms, size=made.tensors[stage.output].shape[:2] if own else stage.size))
-    return replace(folded, step=made, groups=of_all, images=frozenset(images.values()))
+    return replace(folded, step=made, groups=of_all)
 
 
 def without_groups(graph):
