@@ -8,10 +8,12 @@ from ml_dtypes import bfloat16
 
 from ..functions.functions import Function
 from ..ir.found_norms import mean_parts
-from ..ir.stage import BatchNorm, Stage
+from ..ir.stage import ChannelNorm, Stage
 from .stages import add_like, filled, identity, row_sum, scaled
 
 __all__ = ["add_batch_norm", "add_batch_norm_gradient", "with_batch_norm", "with_running_averages"]
+
+_LANES = 128  # of the largest array
 
 
 def with_batch_norm(graph, weights, norm, mean, variance):
@@ -22,7 +24,7 @@ def with_batch_norm(graph, weights, norm, mean, variance):
     graph : Graph
     weights : str
         Weights of one term.
-    norm : BatchNorm
+    norm : ChannelNorm
         Its `mean` and `variance` are the names of new parameters.
     mean, variance : float array (channels,)
         First running averages.
@@ -49,7 +51,7 @@ def with_running_averages(graph):
     made = graph.copied()
     made.stages = []
     for stage in graph.stages:
-        if isinstance(stage.norm, BatchNorm) and stage.norm.mean in made.constants:
+        if isinstance(stage.norm, ChannelNorm) and stage.norm.mean in made.constants:
             mean, variance = (made.constants[name].astype(np.float64) for name in (stage.norm.mean, stage.norm.variance))
             root = (1 / np.sqrt(np.maximum(variance, 0) + stage.norm.epsilon)).astype(np.float32).astype(bfloat16)
             weights = made.constant(f"root of {stage.norm.variance}", root)
@@ -87,7 +89,8 @@ def add_batch_norm(step, stage, cores):
     centred = add_like(step, name, f"{name}, centred", (identity(step, term.source),), start=mean)
     square = add_like(step, name, f"{name}, square", (), start=centred, times=centred)
     squares = _add_total(step, square, cores)
-    epsilon = step.constant(f"epsilon {stage.norm.epsilon:g}", np.full((1, 1, 1), stage.norm.epsilon, np.float32))
+    lanes = -(-channels // _LANES) * _LANES  # lanes without a channel have a finite root, too
+    epsilon = step.constant(f"epsilon {stage.norm.epsilon:g} x {lanes}", np.full((1, 1, lanes), stage.norm.epsilon, np.float32))
     terms = [scaled(step, squares, filled(step, part)) for part in _share(step, stage)]
     root = _add_vector(step, f"{name}, root", channels, terms, start=epsilon, function=Function("inverse_root"))
     step.stages.append(Stage(name, (scaled(step, centred, root),), stage.size))
@@ -103,17 +106,17 @@ def _add_running_averages(step, stage, mean, squares):
 
 
 def add_batch_norm_gradient(step, stage, terms, cores):
-    """Adds the gradient of a normalization's source, `(g - mean g - y mean(g y)) root`, for the result y and its gradient g.
-    `terms` are the terms of g. Returns the name of the added gradient."""
-    name, channels = stage.output, step.tensors[stage.output].channels
+    """Adds the gradient of a normalization's source, `(g - mean g - y mean(g y)) gain root`, for the result y and the gradient g
+    of the only reader, `gain y`. `terms` has its term. Returns the name of the added gradient."""
+    (term,), name, channels = terms, stage.output, step.tensors[stage.output].channels
     root = next(one.terms[0].weights for one in step.stages if one.output == name)
-    gradient = add_like(step, name, f"gradient of {name}, g", terms)
-    product = add_like(step, name, f"gradient of {name}, g y", (), start=gradient, times=name)
-    less = []
+    root = _add_vector(step, f"gradient of {name}, root", channels, (), start=term.weights, times=root)
+    gradient, product, less = term.source, f"{term.source} * {name}", []
+    if product not in step.tensors:  # the product of the gradient of the gain
+        add_like(step, name, product, (), start=gradient, times=name)
     for source in (gradient, product):
         total = _add_total(step, source, cores)
         parts = [scaled(step, total, filled(step, -part)) for part in _share(step, stage)]
         less.append(_add_vector(step, f"{source}, minus mean", channels, parts, times=root))
     start = _add_vector(step, f"gradient of {name}, start", channels, (identity(step, less[0]),), wide=True)
-    both = (scaled(step, gradient, root), scaled(step, name, less[1]))
-    return add_like(step, name, f"gradient of {name}", both, start=start)
+    return add_like(step, name, f"gradient of {name}", (scaled(step, gradient, root), scaled(step, name, less[1])), start=start)

@@ -7,7 +7,7 @@ stages and of their terms.
 """
 
 from ..ir.losses import Loss
-from ..ir.stage import BatchNorm
+from ..ir.stage import ChannelNorm
 from .batch_norms import add_batch_norm, add_batch_norm_gradient
 from .loss import add_loss
 from .norms import add_norm, add_norm_gradient
@@ -46,7 +46,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
     step = network.copied()
     step.stages = []
     for stage in network.stages:
-        if isinstance(stage.norm, BatchNorm):
+        if isinstance(stage.norm, ChannelNorm):
             add_batch_norm(step, stage, cores)
         elif stage.norm:
             add_norm(step, stage)
@@ -140,7 +140,7 @@ class _Reverse:
         terms = self._terms_of(name)
         if not terms:
             return None
-        if isinstance(stage.norm, BatchNorm):
+        if isinstance(stage.norm, ChannelNorm):
             made = add_batch_norm_gradient(step, stage, terms, self.cores)
         elif stage.norm:
             made = add_norm_gradient(step, stage, terms)

@@ -20,6 +20,7 @@ class Affine:
     scale: str  # initializer
     shift: str  # initializer
     axis: int  # axis of the channels
+    is_apart: bool = False  # never combined with weights
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Graph:
         """Yields the :class:`Fold` of a layer, or replaces the layer by a depthwise convolution."""
         times = self._reader(layer.scale)
         weights, place, bias = self._weights(times, layer)
-        if weights is None or self.readers[weights] != 1 or weights in self._combined or keeps(weights):
+        if layer.is_apart or weights is None or self.readers[weights] != 1 or weights in self._combined or keeps(weights):
             self._add_depthwise(layer, times, self._reader(layer.shift))
         else:
             scale, kernel = self._array(layer.scale), self._array(weights)

@@ -233,7 +233,7 @@ class _Tensors:
         shape = (self.batch if tensor.samples else 1, *stage.size, tensor.channels)
         total = None
         if stage.start:
-            total = _broadcast(self.value(stage.start).astype(np.float32, copy=False), shape)
+            total = _broadcast(self.value(stage.start)[..., : shape[-1]].astype(np.float32, copy=False), shape)
         for term in stage.terms:
             if term.transposed:
                 total = self._add_transposed(total, shape, tensor.samples, term)

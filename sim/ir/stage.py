@@ -8,7 +8,7 @@ from amaranth_tpu.hw.spec.normalization import upper_bits
 
 from ..functions.functions import NONE
 
-__all__ = ["NOWHERE", "BatchNorm", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "reads", "span"]
+__all__ = ["NOWHERE", "ChannelNorm", "Norm", "Pool", "Select", "Stage", "Tensor", "Term", "by", "reads", "span"]
 
 #: Index in a pooling window that stands for none: with ReLU, no value of the window is above 0.
 NOWHERE = 255
@@ -149,7 +149,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class BatchNorm:
+class ChannelNorm:
     """A normalization of each channel by the statistics of a batch: (x - mean) / sqrt(variance + epsilon). Inference has running
     averages in their place."""
 
@@ -189,7 +189,8 @@ class Stage:
     output: str
     terms: tuple[Term, ...] = ()
     size: tuple[int, int] = (1, 1)  # height and width of the sums
-    start: str | None = None  # tensor of initial sums: one row for all positions, or one row per position
+    #: Tensor of initial sums: one row for all positions, or one row per position. Channels beyond the output's do not count.
+    start: str | None = None
     pool: Pool | None = None
     #: True: the output is the place of the first maximum in each window of `pool`, as uint8. With relu, the output is NOWHERE if
     #: the maximum is not above 0.
@@ -197,7 +198,7 @@ class Stage:
     function: object = NONE  # function or any function by table
     softmax: bool | Norm = False  # softmax over the channels, or a normalization by NORMALIZE, in place of a function
     #: Normalization of the only term's source. Only in networks: a step has the stages of :mod:`sim.autodiff.norms` instead.
-    norm: Norm | None = None
+    norm: Norm | ChannelNorm | None = None
     select: Select | None = None
     times: str | None = None  # tensor that multiplies the rounded result; a tensor of one channel multiplies all channels
     name: str = ""  # Name of the sums in reports. Default: the output.

@@ -36,8 +36,8 @@ _STEP_SIMULATORS = tuple(name for name in SIMULATORS if name != "golden")
 
 
 def fit(network, x, y, given, source, check_programs):
-    """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, scales, history)`:
-    the trained onnx.ModelProto, :attr:`.ModelWriter.scales`, and the :class:`.History`.
+    """Trains a network, with the arguments of :meth:`sim.tpu.model.Model.fit`. Returns `(model, constants, scales, history)`:
+    the trained onnx.ModelProto, the constants of its graph, :attr:`.ModelWriter.scales`, and the :class:`.History`.
 
     Parameters
     ----------
@@ -53,8 +53,9 @@ def fit(network, x, y, given, source, check_programs):
     trained = trainable_network(network, loss)
     writer = _writer(trained, source)
     trained = writer.tied(trained)
+    held = writer.held() if source else {}
     if source:
-        trained = _with_frozen(trained, source.frozen(writer.held(), writer.scales))
+        trained = _with_frozen(trained, source.frozen(held, writer.scales))
     samples, measured = training_sets(network, x, y, loss, given)
     if samples.is_counted or measured and measured.is_counted:
         trained = replace(trained, is_counted=True)
@@ -64,6 +65,8 @@ def fit(network, x, y, given, source, check_programs):
     optimizer = in_units_of_targets(_optimizer(given.optimizer), trained, samples)
     patience = early and early.patience
     plan = make_plan(network, replace(given, optimizer=optimizer), patience=patience, keep_best=bool(early))
+    if source:
+        trained = source.with_statistics(trained, held, plan.batch_size)
     masters = initialize(trained, given.seed) if given.initialize else None
     state = initial_state(trained, plan.optimizer, masters)
     metrics = Metrics(network, loss, given.metrics)
@@ -76,14 +79,20 @@ def fit(network, x, y, given, source, check_programs):
         compared = _compared(training, given, check_programs)
         run = _run(training, callbacks, compared and compared[1], line, "" if given.on == "model" else _BUILDS)
         if callbacks.read_weights:
-            run.before_epoch = lambda: source.show(writer.model(bound_graph(trained, training.position.state))[0], writer.scales)
+
+            def show():
+                graph = bound_graph(trained, training.position.state)
+                source.show(writer.model(graph)[0], writer.scales, graph.constants)
+
+            run.before_epoch = show
         run()
     callbacks.finish()
     if run.failure:
         raise RunError(run.failure)
     check_finite(training.position.state, training.step_number)
-    model, own = writer.model(training.learnt)
-    return model, writer.scales, _history(training, compared, own)
+    learnt = training.learnt
+    model, own = writer.model(learnt)
+    return model, learnt.constants, writer.scales, _history(training, compared, own)
 
 
 def _writer(network, source):

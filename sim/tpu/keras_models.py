@@ -86,7 +86,6 @@ def from_keras(model, probabilities=False, effort="best"):
         dropout_rate(model.name, list(_layers(model))),
         {one.path for one in model.non_trainable_weights},
         [norm for norm, _ in _norms(model)],
-        lambda x, names, batch: _statistics(model, x, names, batch),
     )
     source.object = model
     if getattr(model, "optimizer", None) is not None:
@@ -134,7 +133,9 @@ def _norms(model):
     for one in model._flatten_layers():
         if type(one) is keras.layers.BatchNormalization and one.built:
             own = (one.moving_mean, one.moving_variance, one.gamma if one.scale else None, one.beta if one.center else None)
-            yield BatchNorm(one.path, *(None if weight is None else weight.path for weight in own), one.epsilon, one.axis), one
+            names = (None if weight is None else weight.path for weight in own)
+            fields = {"momentum": 1 - one.momentum, "unbiased": False, "is_frozen": not one.trainable}
+            yield BatchNorm(one.path, *names, one.epsilon, one.axis, **fields), one
 
 
 @contextmanager
@@ -162,31 +163,6 @@ def _affine(scale, shift):
         return lambda x: x * by_channel(scale, x) + by_channel(shift, x)
 
     return call
-
-
-def _statistics(model, x, names, batch):
-    """Returns the mean and variance of the inputs of layers, as :class:`.Source` calls it."""
-    import keras
-
-    found = {}
-
-    def measured(name):
-        def call(layer):
-            def of(x):
-                axes = [axis for axis in range(len(x.shape)) if axis != layer.axis % len(x.shape)]
-                mean, variance = keras.ops.moments(x, axes)
-                found[name] = [np.array(keras.ops.convert_to_numpy(one)) for one in (mean, variance)]
-                options = (mean, variance) if batch else (layer.moving_mean, layer.moving_variance)
-                gamma, beta = layer.gamma if layer.scale else None, layer.beta if layer.center else None
-                return keras.ops.batch_normalization(x, *options, layer.axis, beta, gamma, layer.epsilon)
-
-            return of
-
-        return call
-
-    with _with_calls(model, {name: measured(name) for name in names}):
-        model(np.asarray(x, np.float32).reshape(-1, *model.input_shape[1:]), training=False)
-    return found
 
 
 @contextmanager

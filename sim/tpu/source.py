@@ -46,9 +46,6 @@ class Source:
     fixed : collection of str
         Names of weights that the framework does not train, such as masks and frozen layers. They may be missing in the model.
     norms : list of BatchNorm
-    statistics : callable
-        `statistics(x, names, batch)` returns the mean and variance of the inputs of the named layers on samples, `{name: (array,
-        array)}`. With `batch`, these layers normalize by the statistics of the samples, else by their own.
 
     Attributes
     ----------
@@ -57,10 +54,11 @@ class Source:
         Names of weights that are not in the model one to one. They are combined with others, or not used.
     """
 
-    def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), statistics=None):
+    def __init__(self, title, read, write, export, dropout, fixed=(), norms=()):
         self.object = None  # the object, for callbacks of its framework
         self.title, self._own, self._write_own, self._export, self._dropout = title, read, write, export, dropout
-        self._norms, self._statistics, self.model = list(norms), statistics, None
+        self._norms, self._apart, self.model = list(norms), (), None
+        self._scales = {}  # {initializer: BatchNorm} of `_apart`, the normalizations by statistics of batches
         self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
         weights = self._read()
         self._places, self._counts = {}, {name: np.zeros(array.size) for name, array in weights.items()}
@@ -83,13 +81,14 @@ class Source:
         own = self._own()
         normal = {name for norm in self._norms for name in norm.own}
         values = {name: array for name, array in own.items() if name not in normal}
-        return values | {name: array for norm in self._norms for name, array in norm.folded(own).items()}
+        folded = (norm.folded(own, norm in self._apart) for norm in self._norms)
+        return values | {name: array for one in folded for name, array in one.items()}
 
     def _write(self, values):
         own = self._own()
         for norm in self._norms:
-            made = norm.unfolded(values, own)
-            own |= {name: array for name, array in made.items() if name == norm.mean or name not in self._fixed}
+            made = norm.unfolded(values, own, norm in self._apart)
+            own |= {name: array for name, array in made.items() if name not in self._fixed}
         self._write_own(own | {name: array for name, array in values.items() if name in own})
 
     def _numbered(self, weights, export):
@@ -147,9 +146,12 @@ class Source:
                 one.CopyFrom(numpy_helper.from_array(flat[self._places[one.name]], one.name))
         holders = {name_of(places): name for name, places in self._places.items()}
         layers = [
-            Affine(holders[norm.scale], holders[norm.shift], norm.axis % self._places[holders[norm.scale]].ndim)
+            Affine(
+                holders[norm.scale], holders[norm.shift], norm.axis % self._places[holders[norm.scale]].ndim, norm in self._apart
+            )
             for norm in self._norms
         ]
+        self._scales = {layer.scale: norm for layer, norm in zip(layers, self._norms) if layer.is_apart}
         folds = fold_affine(self.model, layers, lambda name: name_of(self._places[name]) in self._fixed)
         shapes = {one.name: tuple(one.dims) for one in self.model.graph.initializer}
         self._places = {name: places.reshape(shapes.get(name, places.shape)) for name, places in self._places.items()}
@@ -172,30 +174,30 @@ class Source:
                 less = flat[other].ravel() * (factor if is_fixed else kept)
                 self._offsets[fold.layer.shift] = -less.reshape(shift.shape)
 
-    def prepare(self, x):
-        """Gives the normalizations that are trained the statistics of samples, and makes the model of these weights. Returns a
-        function that restores the weights."""
-        own = self._own()
-        self._set_statistics(x, [norm for norm in self._norms if not norm.is_frozen(self._fixed)], batch=True)
+    def separate(self, is_training):
+        """Makes the model in which the normalizations that training changes are scales by gamma and shifts by beta alone, or,
+        after training, the model of inference."""
+        self._apart = [norm for norm in self._norms if is_training and not norm.is_frozen]
         self._fold()
-        return lambda: self._write_own(own)
-
-    def settle(self, x):
-        """Gives the normalizations that are trained the statistics of samples, with scales and shifts as before."""
-        values = self._read()
-        self._set_statistics(x, [norm for norm in self._norms if not norm.fixed(self._fixed)], batch=False)
-        self._write(values)
-
-    def _set_statistics(self, x, norms, batch):
-        own, norms = self._own(), {norm.name: norm for norm in norms}
-        for name, statistics in self._statistics(x, [*norms], batch).items():
-            own |= dict(zip((norms[name].mean, norms[name].variance), statistics))
-        self._write_own(own)
 
     @property
     def has_norms(self):
         """Returns True if the object has normalizations that training changes."""
-        return not all(norm.is_frozen(self._fixed) for norm in self._norms)
+        return not all(norm.is_frozen for norm in self._norms)
+
+    def with_statistics(self, graph, held, batch):
+        """Returns the graph, of :meth:`separate`, whose normalizations have the statistics of `batch` samples. `held` is as in
+        :meth:`frozen`. Raises ModelError."""
+        own, terms = self._own(), [term for stage in graph.stages for term in stage.terms]
+        for initializer, norm in self._scales.items():
+            names = [name for name, parts in held.items() if name and any(part[0] == initializer for part in parts)]
+            if len(names) != 1 or sum(term.weights == names[0] for term in terms) != 1:
+                raise ModelError(
+                    f"{self.title}: its normalization {norm.name} is joined with other operators, so that it cannot have the "
+                    "statistics of batches; freeze it with requires_grad=False (PyTorch) or trainable=False (Keras)"
+                )
+            graph = norm.normalized(graph, names[0], batch, own)
+        return graph
 
     @property
     def dropout(self):
@@ -319,14 +321,14 @@ class Source:
                 self._write_own(self._before)
             raise
 
-    def show(self, model, scales):
+    def show(self, model, scales, constants):
         """Stores the weights of a model in the midst of training: as :meth:`store`, which follows at the end."""
         self._before = self._own() if self._before is None else self._before
         other = copy(self)
         other._places, other._factors = dict(self._places), dict(self._factors)
-        other.store(model, scales)
+        other.store(model, scales, constants)
 
-    def store(self, model, scales):
+    def store(self, model, scales, constants):
         """Stores the weights of a trained onnx.ModelProto in the object.
 
         Parameters
@@ -336,6 +338,8 @@ class Source:
         scales : dict
             Factors from the values to weights for the constant factors of the model before: {initializer: array}. An entry of
             None is a constant factor, which the object keeps.
+        constants : dict
+            Constants of the trained graph, which has running averages of normalizations.
         """
         weights = self._read()
         flat = _flat(weights)
@@ -353,6 +357,8 @@ class Source:
                 part[...] = weights[name].ravel()
         parts = _parts(flat, weights)
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
+        averages = [norm.averages(constants) for norm in self._scales.values()]
+        self._write_own(self._own() | {name: array for one in averages for name, array in one.items()})
 
 
 def _flat(weights):

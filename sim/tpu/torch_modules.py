@@ -81,7 +81,6 @@ def from_torch(module, example, probabilities=False, effort="best"):
         dropout_rate(title, list(_layers(module))),
         {name for name, one in _weights(module) if not one.requires_grad},
         list(_norms(module)),
-        lambda x, names, batch: _statistics(module, inputs[0], x, names, batch),
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")
@@ -191,7 +190,10 @@ def _norms(module):
         is_norm = isinstance(one, _BatchNorm) and type(one).forward in (_BatchNorm.forward, SyncBatchNorm.forward)
         if is_norm and one.running_mean is not None:
             names = [f"{name}.{part}".lstrip(".") for part in ("running_mean", "running_var", "weight", "bias")]
-            yield BatchNorm(name, *names[:2], *(names[2:] if one.affine else (None, None)), one.eps, 1)
+            weights, own = (names[2:], [one.weight, one.bias]) if one.affine else ((None, None), [])
+            frozen = bool(own) and not any(weight.requires_grad for weight in own)
+            momentum = 0.1 if one.momentum is None else one.momentum
+            yield BatchNorm(name, *names[:2], *weights, one.eps, 1, momentum, True, frozen)
 
 
 def _check_norms(module, title):
@@ -241,28 +243,6 @@ def _with_affine(module, affine):
     finally:
         for layer in layers.values():
             layer._buffers.pop("tpu_scale", None), layer._buffers.pop("tpu_shift", None)
-
-
-def _statistics(module, example, x, names, batch):
-    """Returns the mean and variance of the inputs of layers, as :class:`.Source` calls it."""
-    import torch
-
-    found = {}
-
-    def forward(name, layer):
-        def measured(x):
-            axes = [axis for axis in range(x.dim()) if axis != 1]
-            found[name] = [one.cpu().numpy() for one in (x.mean(axes), x.var(axes, unbiased=False))]
-            options = (None, None) if batch else (layer.running_mean, layer.running_var)
-            return torch.nn.functional.batch_norm(x, *options, layer.weight, layer.bias, batch, 0.0, layer.eps)
-
-        return measured
-
-    samples = torch.from_numpy(np.asarray(x, np.float32).reshape(-1, *example.shape[1:]))
-    with _with_modes(module), torch.no_grad():
-        with _with_forward(module, {name: forward(name, module.get_submodule(name)) for name in names}):
-            module(samples)
-    return found
 
 
 def _exported(module, inputs, title, affine, training):

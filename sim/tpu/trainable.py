@@ -2,8 +2,8 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import onnx
 
 from ..data.whole_files import write_file
@@ -17,21 +17,10 @@ from .batches import Batches, gathered
 from .dropouts import with_values
 from .evaluation import evaluation, parse_loss, with_logits
 from .fit_arguments import FitArguments
-from .inputs_outputs import samples_of
 from .keras_objects import with_keras_objects
 from .temporary_file import TemporaryFile
 
 __all__ = ["TrainableModel", "training_file"]
-
-_MEASURED = 256  # samples for the statistics of normalizations
-
-
-def _some(network, x):
-    """Returns the values of at most `_MEASURED` of the samples, evenly spaced."""
-    if isinstance(x, np.ndarray) and x.ndim > 1:
-        return samples_of(network, x[:: -(-len(x) // _MEASURED)]).rows  # an array in a file stays there
-    rows = samples_of(network, x).rows
-    return rows[:: -(-len(rows) // _MEASURED)]
 
 
 def training_file(network):
@@ -100,22 +89,20 @@ class TrainableModel:
         source, given = self._source, FitArguments.of(arguments)
         if y is None:
             x = Batches(x, given.steps_per_epoch, given.steps)
-            first = x.first[0]
             given = given if "batch_size" in arguments else replace(given, batch_size=x.size)
             if x.is_whole:
                 x, y, factors = gathered(x)
                 given = given if factors is None else replace(given, sample_weight=factors)
         elif given.steps_per_epoch is not None:
             raise ArgumentError("`steps_per_epoch` is for an iterable of batches; an epoch of arrays has all of their samples")
-        else:
-            first = x
         if given.dropout is None:
             given = replace(given, dropout=source.dropout if source else 0.0)
         network, restore = self.network, lambda: None
         started = masked = None
         if source and source.has_norms:
             source.check()
-            restore = source.prepare(rows := _some(network, first))
+            restore = partial(source.separate, False)
+            source.separate(True)
             started = source.model
         try:
             if given.dropout is None:
@@ -130,18 +117,20 @@ class TrainableModel:
                 network, rates = masked.network(network)
                 given = replace(given, dropout=rates)
             with source.trying() if source else nullcontext():
-                trained, scales, history = fit(network, x, y, with_keras_objects(given, source), source, self.check_programs)
+                given = with_keras_objects(given, source)
+                trained, constants, scales, history = fit(network, x, y, given, source, self.check_programs)
         except BaseException:
             restore()
             raise
         trained = with_values(source.model, trained) if masked else in_inference_form(trained)
+        if source:
+            source.store(trained, scales, constants)
+        if source and source.has_norms:
+            source.separate(False)
+            trained = source.model
         file = TemporaryFile(trained, network.name)
         shapes = network.origin.fixed if history.own_form else None  # an equivalent graph has fixed shapes
         self._set(file.load(keep_softmax=network.stages[-1].softmax, shapes=shapes), file)
-        if source:
-            source.store(trained, scales)
-        if source and source.has_norms:
-            source.settle(rows)
         return history
 
     @also_named("batch", "batch_size")

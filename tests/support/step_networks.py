@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from amaranth_tpu.sim.autodiff.batch_norms import with_batch_norm
 from amaranth_tpu.sim.autodiff.stages import identity
-from amaranth_tpu.sim.functions.functions import Function
+from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
 from amaranth_tpu.sim.ir.graph import Graph
-from amaranth_tpu.sim.ir.stage import Norm, Stage, Term
+from amaranth_tpu.sim.ir.stage import ChannelNorm, Norm, Stage, Term
 
 
 class Builder(Graph):
@@ -38,6 +39,20 @@ class Builder(Graph):
         pairs = ((value, value) for value in (kernel, stride, dilation, padding))
         term = Term(source, weights, *pairs, groups)
         return self.stage(name, channels, term, size=size, start=self.bias(f"{name}.bias", channels), wide=wide, **fields)
+
+
+def normalized_convolutions(rng, batch, widths=(5, 6), size=4):
+    """Returns a network of convolutions that are normalized by the statistics of `batch` samples."""
+    network = Builder(rng)
+    x = network.add_input("x", (size, size, 2))
+    for number, width in enumerate(widths):
+        x = network.conv(f"conv{number}", x, width, kernel=3, padding=1)
+        x = network.conv(f"norm{number}", x, width, groups=width, function=RELU)
+    network.output = network.conv("y", x, 3, kernel=size, wide=True)
+    for number, width in enumerate(widths):
+        norm = ChannelNorm(1e-5, batch, f"mean{number}", f"variance{number}")
+        network = with_batch_norm(network, f"norm{number}.weights", norm, rng.normal(0, 0.1, width), rng.uniform(0.5, 2, width))
+    return network
 
 
 def first_slots(step):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from amaranth_tpu.sim.ir.stage import ChannelNorm
+
 
 def _copied(source, term, size, channels):
     """Returns a copy of values (batch, values) by strides, value by value."""
@@ -87,7 +89,10 @@ def loss(network, values, targets, counted=None, choices=None, kind="cross-entro
             windows = windows.swapaxes(2, 3).reshape(batch, height, width, down * across, -1)
             place = choices.setdefault((stage.output, "largest"), windows.argmax(axis=3))
             total = np.take_along_axis(windows, place[:, :, :, None], 3)[:, :, :, 0]
-        if stage.norm:
+        if isinstance(stage.norm, ChannelNorm):
+            total = total - total.mean(axis=(0, 1, 2))
+            total = total / np.sqrt((total**2).mean(axis=(0, 1, 2)) + stage.norm.epsilon)
+        elif stage.norm:
             total = total - total.mean(axis=-1, keepdims=True) if stage.norm.centred else total
             total = total / np.sqrt((total**2).mean(axis=-1, keepdims=True) + stage.norm.epsilon)
         if stage.softmax:

@@ -72,10 +72,8 @@ def forms_of(step, views):
             is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
             if term.weights in step.parameters or is_diagonal and term.weights in made:
                 give(term.weights, "vector" if is_diagonal else "turned")
-    for name in step.parameters:
-        if step.parameters[name].is_average:
-            forms[name] = "vector"
-        if name not in forms:
+    for name, one in step.parameters.items():
+        if forms.setdefault(name, "vector" if one.is_average else None) is None:
             raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
         for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
             forms[other] = forms[name]
@@ -84,8 +82,8 @@ def forms_of(step, views):
         if stage.output not in made or stage.output in forms:
             continue
         known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
-        known += ["vector" for term in stage.terms if step.tensors[term.weights].samples]  # totals of samples
-        form = next(filter(None, known), None)
+        is_total = any(step.tensors[term.weights].samples for term in stage.terms)
+        form = next(filter(None, known), "vector" if is_total else None)
         if form is None:
             raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form

@@ -35,8 +35,7 @@ class Grouping:
 
     def add_all(self):
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
-        stages = _needed(self.step)
-        self.images = _read_by_samples(self.step, stages)
+        stages, self.images = _needed(self.step)
         only = {stage.start for stage in stages} - {name for stage in stages for name in replace(stage, start=None).operands}
         only -= {*self.step.state.values()} | self.lowered.exchanged | self.images
         for stage in stages:
@@ -120,19 +119,13 @@ class Grouping:
         return all(name not in self.made or self.made[name][0] < number + same for name in names)
 
 
-def _read_by_samples(step, stages):
-    """Returns the names of the tensors without samples from which stages of samples are computed."""
-    found = set()
-    for stage in reversed(stages):
-        if step.tensors[stage.output].samples or stage.output in found:
-            found.update(name for name in stage.operands if not step.tensors[name].samples)
-    return found
-
-
 def _needed(step):
-    wanted, found = {*step.state.values(), *step.outputs}, []
+    """Returns the stages whose results are needed, and the tensors without samples from which stages of samples are computed."""
+    wanted, images, found = {*step.state.values(), *step.outputs}, set(), []
     for stage in reversed(step.stages):
         if stage.output in wanted:
             found.append(stage)
             wanted.update(stage.operands)
-    return found[::-1]
+            if step.tensors[stage.output].samples or stage.output in images:
+                images.update(name for name in stage.operands if not step.tensors[name].samples)
+    return found[::-1], images

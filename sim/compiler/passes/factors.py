@@ -11,14 +11,13 @@ import numpy as np
 
 from ...golden.arithmetic import bfloat16
 from ...ir.stage import Stage
-from ...ir.tiles import tiles_of
 
 __all__ = ["widen_factors"]
 
 
 def widen_factors(graph, config, batch):
     """Returns the graph in which each factor with one channel is in as many lanes as its products need."""
-    lanes, graph = {}, _with_starts(graph, config.n)
+    lanes = {}
     for stage in graph.stages:
         if _spreads(graph, stage):
             lanes[stage.times] = max(lanes.get(stage.times, 1), min(config.n, graph.channels(stage)))
@@ -34,18 +33,6 @@ def widen_factors(graph, config, batch):
                 made.tensors[names[name]] = replace(made.tensors[names[name]], channels=lanes[name])
             stage = replace(stage, times=names[name])
         made.stages.append(_widened(made, stage, lanes[stage.output]) if stage.output in alone else stage)
-    return made
-
-
-def _with_starts(graph, n):
-    """Returns the graph with vectors of whole tiles in place of one number that starts the sums of a vector: a function by table
-    must have finite results in lanes without a channel, too."""
-    made = graph.copied()
-    for place, stage in enumerate(graph.stages):
-        tensor, number = graph.tensors[stage.output], graph.constants.get(stage.start)
-        if number is not None and number.size == 1 < tensor.channels and not tensor.samples:
-            lanes = np.repeat(number, tiles_of(tensor.channels, n) * n, axis=2)
-            made.stages[place] = replace(stage, start=made.constant(f"{stage.start}, in {lanes.size} lanes", lanes))
     return made
 
 

@@ -1,5 +1,7 @@
 """Tests of gradients of operators beyond convolutional networks, against finite differences in binary64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,19 +9,21 @@ from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.stages import identity
 from amaranth_tpu.sim.functions.functions import RELU, Function
 from amaranth_tpu.sim.golden.arithmetic import bfloat16, round_bfloat16
+from amaranth_tpu.sim.golden.network import run_graph
 from amaranth_tpu.sim.golden.steps import run_step
+from amaranth_tpu.sim.golden.training import bound_graph, initial_state
 from amaranth_tpu.sim.ir.optimizers import Sgd
 from amaranth_tpu.sim.ir.stage import Norm, Term
-from step_networks import Builder, first_slots, transformer
+from step_networks import Builder, first_slots, normalized_convolutions, transformer
 from step_reference import gradient_errors
 
 
-def _check(network, data=(), counted=None, batch=4, most=0.3, sums=None, scale=1.0, count=8):
+def _check(network, data=(), counted=None, batch=4, most=0.3, sums=None, scale=1.0, count=8, rng=None):
     """Runs a step and compares the gradients of all parameters, and of inputs in `data`, with finite differences.
 
     Returns the step and its tensors.
     """
-    rng, tensors = network.rng, network.tensors
+    rng, tensors = rng or network.rng, network.tensors
     step = make_step(network, Sgd(), counted=counted is not None, inputs=data)
     given = {name: round_bfloat16(rng.normal(0, scale, (batch, *tensors[name].shape))) for name in network.inputs}
     given |= {name: one.initial[None] for name, one in network.parameters.items()}
@@ -32,7 +36,8 @@ def _check(network, data=(), counted=None, batch=4, most=0.3, sums=None, scale=1
     made |= first_slots(step)
     values, (own,) = run_step(step, made, sums)
     values = values | own
-    gradients = {name: values[step.gradients[name]] for name in (*network.parameters, *data)}
+    trained = (name for name, one in network.parameters.items() if not one.is_average)
+    gradients = {name: values[step.gradients[name]] for name in (*trained, *data)}
     ratios = gradient_errors(rng, network, given, targets, gradients, counted, count)
     # Rounding before a cancellation or a norm is enlarged: of 200 seeds, one reached 0.067. A wrong rule gives about 1.
     assert np.median([*ratios.values()]) < 0.1 and max(ratios.values()) < most, ratios
@@ -87,6 +92,27 @@ def test_norm(rng, centred, scale):
     _, values = _check(network, scale=scale)
     least = 0.9 if scale >= 1 else 0.5  # epsilon shrinks small numbers
     assert least < values["norm"].astype(float).std() < 1.1
+
+
+def test_statistics_of_a_batch(rng):
+    """Gradients match finite differences through the mean and the variance of the batch, which are also averaged from step to
+    step. An inference with the averages of many steps has the results of training."""
+    network = normalized_convolutions(rng, batch=5, widths=(4,))
+    del network.parameters["conv0.bias"]  # it has no influence
+    network.stages[0] = replace(network.stages[0], start=None)
+    step, values = _check(network, ["x"], batch=5, rng=rng)
+    (norm,) = (stage.norm for stage in network.stages if stage.norm)
+    x = values["conv0"].astype(float).reshape(-1, 4)
+    for name, wanted in ((norm.mean, -x.mean(0)), (norm.variance, x.var(0, ddof=1))):
+        before = network.parameters[name].initial.ravel()
+        np.testing.assert_allclose(values[step.state[name]].ravel(), 0.9 * before + 0.1 * wanted, rtol=0.02, atol=2e-3)
+    state = initial_state(network, Sgd(), [one.initial for one in network.parameters.values()])
+    places = {name: number for number, name in enumerate(network.parameters)}
+    state.masters[places[norm.mean]], state.masters[places[norm.variance]] = (
+        one.astype(np.float32).reshape(1, 1, 4) for one in (-x.mean(0), x.var(0))
+    )
+    results = run_graph(bound_graph(network, state), values["x"].reshape(5, -1))
+    np.testing.assert_allclose(results, values["y"].reshape(5, -1), rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("function", ["gelu", "silu", "gelu_tanh"])

@@ -19,7 +19,7 @@ from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
 from amaranth_tpu.sim.ir.stage import Term
 from graph_steps import dense_network, run_on_model
-from step_networks import Builder, transformer
+from step_networks import Builder, normalized_convolutions, transformer
 from suites import slow
 
 #: Sizes of layers, batch, array size n.
@@ -48,6 +48,15 @@ def test_dropout_of_the_result_of_a_function(rng, function):
     x = network.conv("hidden", x, 6, function=RELU if function == "relu" else Function(function), times=mask)
     network.output = network.conv("logits", x, 3, wide=True)
     run_on_model(_compiled(network, Sgd(), 4), Sgd(), rng, steps=1)
+
+
+@pytest.mark.parametrize("n, batch, cores, optimizer", [(4, 3, 1, Sgd()), (16, 5, 1, Adam()), (4, 2, 2, Sgd())])
+def test_statistics_of_a_batch(rng, n, batch, cores, optimizer):
+    """Sums over the samples of all cores, also in lanes without a channel, are known before the next stage of samples."""
+    network = normalized_convolutions(rng, batch * cores)
+    step = make_step(network, optimizer, cores, sharded=False)
+    program = compile_graph(step, Config(n=n, training=True, ring=cores > 1, update_lanes=1 if n == 4 else 0), batch, cores)
+    run_on_model(program, optimizer, rng)
 
 
 def test_squared_error(rng):
