@@ -1,7 +1,6 @@
 """PyTorch modules and Keras models as sources of ONNX models: which value of the file is which weight, and the way back.
 
-Exporters rename and transpose weights, and merge equal ones, such as two biases of zeros. So while the object is exported, each
-value of its weights is replaced by a number of its own. The numbers found in the file are then replaced by the values.
+While the object is exported, its weights are numbers (:mod:`.numbered_weights`).
 
 A weight of the object is a function of a weight of the file, `factor * weight + offset`. Batch normalizations are scales and
 shifts here (:class:`.BatchNorm`), which :func:`.fold_affine` combines with the weights before them.
@@ -14,16 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from ..export.affine_layers import Affine, fold_affine
-from ..export.recurrent_biases import ADDED, split_recurrent_biases
 from ..ir.errors import ModelError
 from .dropouts import drops_of, with_masks
+from .numbered_weights import MOST_NUMBERS, ends_of, find_numbers, flat_of, numbers_of, parts_of
 
 __all__ = ["Source"]
-
-_FIRST, _MOST = 1 << 23, 1 << 23  # integers from 2^23 to 2^24 are exact in binary32, and rare as constants
 
 
 class Source:
@@ -63,7 +60,7 @@ class Source:
         weights = self._read()
         self._places, self._counts = {}, {name: np.zeros(array.size) for name, array in weights.items()}
         self._types = sorted({str(array.dtype) for array in read().values()} - {"float32"})
-        if not self._types and sum(array.size for array in weights.values()) <= _MOST:
+        if not self._types and sum(array.size for array in weights.values()) <= MOST_NUMBERS:
             self.model = self._numbered(weights, export)
             changed = {name for name in self._fixed if name in weights and (self._counts[name] != 1).any()}
             if changed:
@@ -95,40 +92,14 @@ class Source:
         """Exports the object with numbers in place of `weights`, and finds them. Returns the model with the weights in place of
         numbers."""
         every, own = self._read(), self._own()
-        first = {name: _FIRST + end - every[name].size for name, end in zip(every, _ends(every))}
-        numbers = every | {
-            name: np.arange(first[name], first[name] + array.size, dtype=np.float64).reshape(array.shape).astype(array.dtype)
-            for name, array in weights.items()
-        }
+        numbers = every | numbers_of(every, weights)
         self._write_own(own | {name: array for name, array in numbers.items() if name in own})
         try:
             model = export({norm.name: (numbers[norm.scale], numbers[norm.shift]) for norm in self._norms})
         finally:
             self._write_own(own)
-        _lift_constants(model.graph)
-        split_recurrent_biases(model)
-        flat, counts = _flat(every).astype(np.float32), np.zeros(sum(array.size for array in every.values()), np.int64)
-        self._places = {}
-        for one in list(model.graph.initializer):
-            array = numpy_helper.to_array(one)
-            if array.dtype != np.float32 or not array.size or not ((array >= _FIRST) & (array < _FIRST + counts.size)).all():
-                continue
-            places = array.astype(np.int64) - _FIRST
-            same = [name for name, other in self._places.items() if np.array_equal(other, places)]
-            if same:  # a layer that several operators share
-                model.graph.initializer.remove(one)
-                for node in model.graph.node:
-                    node.input[:] = [same[0] if name == one.name else name for name in node.input]
-                continue
-            tied = [name for name, other in self._places.items() if places.ndim == 2 and np.array_equal(other, places.T)]
-            if tied:  # one weight in both forms, as a table of embeddings that computes logits too
-                model.graph.initializer.remove(one)
-                model.graph.node.insert(0, helper.make_node("Transpose", tied, [one.name], f"{one.name}{ADDED}"))
-                continue
-            self._places[one.name] = places
-            np.add.at(counts, places.ravel(), 1)
-            one.CopyFrom(numpy_helper.from_array(flat[places], one.name))
-        self._counts = {name: part for name, part in zip(every, _parts(counts, every)) if name in weights}
+        self._places, counts = find_numbers(model, every)
+        self._counts = {name: counts[name] for name in weights}
         return model
 
     def _fold(self, form=None):
@@ -136,7 +107,7 @@ class Source:
         model with other operators. Default: the exported model."""
         weights, self._places, self.model = self._read(), dict(self._all_places), onnx.ModelProto()
         self.model.CopyFrom(self._unfolded if form is None else form)
-        flat, names, ends = _flat(weights).astype(np.float32), [*weights], _ends(weights)
+        flat, names, ends = flat_of(weights).astype(np.float32), [*weights], ends_of(weights)
 
         def name_of(places):
             return names[np.searchsorted(ends, places.flat[0], "right")]
@@ -191,10 +162,12 @@ class Source:
         own, terms = self._own(), [term for stage in graph.stages for term in stage.terms]
         for initializer, norm in self._scales.items():
             names = [name for name, parts in held.items() if name and any(part[0] == initializer for part in parts)]
-            if len(names) != 1 or sum(term.weights == names[0] for term in terms) != 1:
+            is_joined = len(names) != 1 or sum(term.weights == names[0] for term in terms) != 1
+            if is_joined or own[norm.mean].size == 1:
+                cause = "is joined with other operators" if is_joined else "has one channel"
                 raise ModelError(
-                    f"{self.title}: its normalization {norm.name} is joined with other operators, so that it cannot have the "
-                    "statistics of batches; freeze it with requires_grad=False (PyTorch) or trainable=False (Keras)"
+                    f"{self.title}: its normalization {norm.name} {cause}, so that it cannot have the statistics of batches; "
+                    "freeze it with requires_grad=False (PyTorch) or trainable=False (Keras)"
                 )
             graph = norm.normalized(graph, names[0], batch, own)
         return graph
@@ -241,7 +214,7 @@ class Source:
             raise ModelError(self._refusal)
         weights = self._read()
         self._combined |= {one for name in scales if scales[name] is None for one in self._owners(name)}
-        flat, fixed = _flat(weights), np.concatenate([np.full(one.size, name in self._fixed) for name, one in weights.items()])
+        flat, fixed = flat_of(weights), np.concatenate([np.full(one.size, name in self._fixed) for name, one in weights.items()])
         constants = {one.name: numpy_helper.to_array(one).ravel() for one in self.model.graph.initializer}
         kept, (combined, used) = [], np.zeros((2, flat.size), bool)
         for parameter, parts in held.items():
@@ -266,14 +239,14 @@ class Source:
     def _owners(self, name):
         """Returns the names of the object's weights that an initializer holds."""
         weights = self._read()
-        found = np.zeros(len(_flat(weights)), bool)
+        found = np.zeros(len(flat_of(weights)), bool)
         found[self._places.get(name, [])] = True
-        return [name for name, part in zip(weights, _parts(found, weights)) if part.any()]
+        return [name for name, part in zip(weights, parts_of(found, weights)) if part.any()]
 
     def _check_used(self, used, combined, weights):
         known = {*self._fixed, *self._combined}
-        constant = [name for name, part in zip(weights, _parts(used, weights)) if not part.any() and name not in known]
-        combined = [name for name, part in zip(weights, _parts(combined, weights)) if part.any()]
+        constant = [name for name, part in zip(weights, parts_of(used, weights)) if not part.any() and name not in known]
+        combined = [name for name, part in zip(weights, parts_of(combined, weights)) if part.any()]
         if constant:
             raise ModelError(
                 f"{self.title}: its weights{_listed(constant)} are constants of the network, which the core does not train, "
@@ -342,7 +315,7 @@ class Source:
             Constants of the trained graph, which has running averages of normalizations.
         """
         weights = self._read()
-        flat = _flat(weights)
+        flat = flat_of(weights)
         for place, value in self._constants.items():
             flat[place] = value
         for name in (name for name, scale in scales.items() if scale is None):
@@ -352,35 +325,13 @@ class Source:
                 places, scale = self._places[one.name], scales.get(one.name, 1)
                 flat[places] = self._weights(one.name, numpy_helper.to_array(one), scale).reshape(places.shape)
                 self._factors[one.name] = self._factors[one.name] * scale
-        for name, part in zip(weights, _parts(flat, weights)):
+        for name, part in zip(weights, parts_of(flat, weights)):
             if name in self._fixed:
                 part[...] = weights[name].ravel()
-        parts = _parts(flat, weights)
+        parts = parts_of(flat, weights)
         self._write({name: part.reshape(array.shape).astype(array.dtype) for (name, array), part in zip(weights.items(), parts)})
         averages = [norm.averages(constants) for norm in self._scales.values()]
         self._write_own(self._own() | {name: array for one in averages for name, array in one.items()})
-
-
-def _flat(weights):
-    """Returns the values of all weights in one array. It is empty if there are none."""
-    return np.concatenate([np.zeros(0, np.float16), *(array.ravel() for array in weights.values())])
-
-
-def _lift_constants(graph):
-    """Makes initializers of the constants of type float32."""
-    for node in [node for node in graph.node if node.op_type == "Constant" and node.attribute[0].name == "value"]:
-        tensor = node.attribute[0].t
-        if tensor.data_type == TensorProto.FLOAT and numpy_helper.to_array(tensor).size > 0:
-            graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(tensor), node.output[0]))
-            graph.node.remove(node)
-
-
-def _ends(weights):
-    return np.cumsum([array.size for array in weights.values()], dtype=np.int64)
-
-
-def _parts(flat, weights):
-    return np.split(flat, _ends(weights)[:-1])
 
 
 def _listed(names):

@@ -72,8 +72,9 @@ def forms_of(step, views):
             is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
             if term.weights in step.parameters or is_diagonal and term.weights in made:
                 give(term.weights, "vector" if is_diagonal else "turned")
-    for name, one in step.parameters.items():
-        if forms.setdefault(name, "vector" if one.is_average else None) is None:
+    forms |= {name: "vector" for name, one in step.parameters.items() if one.is_average}
+    for name in step.parameters:
+        if name not in forms:
             raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
         for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
             forms[other] = forms[name]

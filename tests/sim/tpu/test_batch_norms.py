@@ -147,3 +147,11 @@ def test_frozen_weights_stay(rng, net, fixed):
     statistics = {f"{norm.name}.{kind}" for norm in net.norms(fixed.split()) for kind in ("mean", "variance") if norm.is_frozen}
     assert same == {*fixed.split(), *statistics}
     np.testing.assert_allclose(net.results(x), model.predict(x, "onnx"), rtol=0.05, atol=0.05)
+
+
+def test_one_channel_is_refused(rng, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "WIDTH", 1)
+    net, (x, y) = Normalized(rng, tmp_path), clusters(rng, 96)
+    with pytest.raises(tpu.ModelError, match="its normalization 1 has one channel, .*; freeze it with requires_grad=False"):
+        net.model().fit(x, y, steps=1, verbose=False)
+    net.model(["1.gamma", "1.beta", None]).fit(x, y, steps=1, verbose=False)
