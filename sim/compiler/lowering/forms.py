@@ -83,8 +83,7 @@ def forms_of(step, views):
         if stage.output not in made or stage.output in forms:
             continue
         known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
-        is_total = any(step.tensors[term.weights].samples for term in stage.terms)
-        form = next(filter(None, known), "vector" if is_total else None)
+        form = next(filter(None, known), "vector" if any(step.tensors[term.weights].samples for term in stage.terms) else None)
         if form is None:
             raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form
