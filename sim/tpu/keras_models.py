@@ -17,6 +17,7 @@ from .keras_recurrent import with_recurrent_operators
 from .model import Model
 from .source import Source
 from .temporary_file import TemporaryFile
+from .training_layers import refused_in_keras
 
 __all__ = ["from_keras"]
 
@@ -86,6 +87,7 @@ def from_keras(model, probabilities=False, effort="best"):
         dropout_rate(model.name, list(_layers(model))),
         {one.path for one in model.non_trainable_weights},
         [norm for norm, _ in _norms(model)],
+        refused_in_keras(model),
     )
     source.object = model
     if getattr(model, "optimizer", None) is not None:

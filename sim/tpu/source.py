@@ -43,6 +43,8 @@ class Source:
     fixed : collection of str
         Names of weights that the framework does not train, such as masks and frozen layers. They may be missing in the model.
     norms : list of BatchNorm
+    refused : ModelError or None
+        Why the object cannot be trained, because of its layers.
 
     Attributes
     ----------
@@ -51,10 +53,10 @@ class Source:
         Names of weights that are not in the model one to one. They are combined with others, or not used.
     """
 
-    def __init__(self, title, read, write, export, dropout, fixed=(), norms=()):
+    def __init__(self, title, read, write, export, dropout, fixed=(), norms=(), refused=None):
         self.object = None  # the object, for callbacks of its framework
         self.title, self._own, self._write_own, self._export, self._dropout = title, read, write, export, dropout
-        self._norms, self._apart, self.model = list(norms), (), None
+        self._norms, self._apart, self._refused, self.model = list(norms), (), refused, None
         self._scales = {}  # {initializer: BatchNorm} of `_apart`, the normalizations by statistics of batches
         self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
         weights = self._read()
@@ -194,7 +196,9 @@ class Source:
         return made
 
     def check(self):
-        """Raises ModelError if trained weights cannot be stored in the object."""
+        """Raises ModelError if the object cannot be trained, or if trained weights cannot be stored in it."""
+        if self._refused:
+            raise self._refused
         if self.missing:
             raise ModelError(self._refusal)
 

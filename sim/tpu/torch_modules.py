@@ -19,6 +19,7 @@ from .exports import export_error, shapes_of, silent
 from .model import Model
 from .source import Source
 from .temporary_file import TemporaryFile
+from .training_layers import refused_in_torch
 
 __all__ = ["as_torch", "from_torch"]
 
@@ -81,6 +82,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
         dropout_rate(title, list(_layers(module))),
         {name for name, one in _weights(module) if not one.requires_grad},
         list(_norms(module)),
+        refused_in_torch(module),
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")

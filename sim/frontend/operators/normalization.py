@@ -40,6 +40,11 @@ def normalization(step, tensor):
             raise ModelError(
                 f"{step.title}: its scale or bias of {show(value.shape)} does not fit {show(tensor)} from axis {first} on"
             )
+    if step.training and first < rank - 1:
+        raise ModelError(
+            f"{step.title}: it has a scale for each of several axes, which can't be trained; put a GroupNormalization with one "
+            "group in its place"
+        )
     result = normalised(step, tensor, range(first, rank), _epsilon(step), step.operator == "LayerNormalization")
     return scaled(step, result, scale, bias)
 

@@ -112,3 +112,21 @@ def test_biases_of_zeros_are_several(rng, tmp_path, kind):
     file = TemporaryFile(in_training_form(b.model()), "zeros")
     network = trainable_network(file.load(), Loss.SQUARED_ERROR)
     assert [one.decays for one in network.parameters.values()].count(False) == 2
+
+
+def test_norm_over_several_axes(rng, tmp_path):
+    """Scales of several axes are refused by name. The remedy has a scale for each channel."""
+    x, y = rng.normal(0, 1, (32, 2, 3, 3)).astype(np.float32), rng.integers(0, 3, 32)
+
+    def model(operator, shape, opset, **attributes):
+        builder = Builder(("batch", 2, 3, 3), opset)
+        builder("Conv", rng.normal(0, 1, (4, 2, 1, 1)).astype(np.float32))
+        builder(operator, np.ones(shape, np.float32), np.zeros(shape, np.float32), **attributes)
+        builder("Flatten")
+        builder("MatMul", rng.normal(0, 0.3, (36, 3)).astype(np.float32))
+        return tpu.load(builder.save(tmp_path))
+
+    with pytest.raises(ModelError, match="LayerNormalization.*several axes.*; put a GroupNormalization with one group in its"):
+        model("LayerNormalization", (4, 3, 3), 17, axis=1).fit(x, y, steps=1, verbose=False)
+    done = model("GroupNormalization", 4, 21, num_groups=1).fit(x, y, check_steps=1, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0 and done.own_form

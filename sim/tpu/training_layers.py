@@ -1,0 +1,62 @@
+"""Layers of PyTorch and Keras that act in training alone, in a way that `fit` does not have. `fit` refuses them by name."""
+
+from ..ir.errors import ModelError
+
+__all__ = ["refused_in_keras", "refused_in_torch"]
+
+_DROPOUT = "put a Dropout layer in its place"
+_DECAY = "leave it out, and give fit the optimizer tpu.Adam(weight_decay=0.01)"
+_BEFORE = "give it dropout=0.0, and put a Dropout layer before it"
+_OF_KERAS = {
+    "SpatialDropout1D": _DROPOUT,
+    "SpatialDropout2D": _DROPOUT,
+    "SpatialDropout3D": _DROPOUT,
+    "AlphaDropout": _DROPOUT,
+    "GaussianDropout": _DROPOUT,
+    "GaussianNoise": _DROPOUT,
+    "ActivityRegularization": _DECAY,
+}
+_OF_TORCH = ("Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+
+
+def refused_in_keras(model):
+    """Returns the ModelError of the first layer of a Keras model that `fit` would ignore, or None."""
+    found = ((layer, *one) for layer in model._flatten_layers(include_self=False) for one in _keras_causes(layer))
+    return next((_error(model.name, f"{layer.name} ({type(layer).__name__})", *one) for layer, *one in found), None)
+
+
+def _keras_causes(layer):
+    """Yields `(cause, remedy)`."""
+    kind = type(layer).__name__
+    if kind in _OF_KERAS and any(getattr(layer, name, 0) for name in ("rate", "stddev", "l1", "l2")):
+        yield "acts in training alone", _OF_KERAS[kind]
+    if kind.startswith("Random"):
+        yield "changes samples in training alone", "leave it out, and change the samples before fit"
+    if hasattr(layer, "recurrent_dropout") and layer.recurrent_dropout:
+        yield "has recurrent_dropout", "give it recurrent_dropout=0.0, and put a Dropout layer after it"
+    if hasattr(layer, "recurrent_dropout") and layer.dropout:
+        yield "has dropout", _BEFORE
+    if layer.activity_regularizer or any(one.regularizer for one in layer.trainable_weights):
+        yield "has a regularizer", _DECAY
+    if any(one.constraint for one in layer.trainable_weights):
+        yield "has a constraint", "leave it out"
+
+
+def refused_in_torch(module):
+    """Returns the ModelError of the first layer of a PyTorch module that `fit` would ignore, or None."""
+    title = type(module).__name__
+    for name, layer in module.named_modules():
+        kind, remedy = type(layer).__name__, None
+        if kind in _OF_TORCH and layer.p:
+            remedy = _DROPOUT
+        elif kind in ("LSTM", "GRU", "RNN") and layer.dropout and layer.num_layers > 1:
+            remedy = "give it dropout=0.0, or divide it into layers with Dropout layers between them"
+        elif kind == "RReLU":
+            remedy = "put a LeakyReLU in its place"
+        if remedy:
+            return _error(title, f"{name} ({kind})".lstrip(), "acts in training alone", remedy)
+    return None
+
+
+def _error(title, layer, cause, remedy):
+    return ModelError(f"{title}: its layer {layer} {cause}, which fit does not have; {remedy}")

@@ -1,0 +1,91 @@
+"""Tests of layers that act in training alone: `fit` refuses them by name, and trains the model once it is changed as it says."""
+
+import os
+
+import numpy as np
+import pytest
+
+from amaranth_tpu.sim import tpu
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks
+
+
+@pytest.fixture
+def data(rng):
+    return rng.normal(0, 1, (64, 6, 4)).astype(np.float32), rng.integers(0, 3, 64)
+
+
+def _check(data, refused, cause, remedy, accepted):
+    with pytest.raises(tpu.ModelError, match=f"{cause}, which fit does not have; .*{remedy}"):
+        refused.fit(*data, steps=1, verbose=False)
+    assert accepted.fit(*data, steps=2, check_steps=1, core=tpu.Config(n=4), verbose=False).core["mismatched_bits"] == 0
+
+
+#: Layers that are refused, the cause, the remedy and the layers that it leads to.
+KERAS = {
+    "SpatialDropout1D": (
+        lambda layers: [layers.SpatialDropout1D(0.2), layers.Conv1D(3, 2)],
+        r"spatial_dropout1d\w* \(SpatialDropout1D\) acts in training alone",
+        "put a Dropout layer in its place",
+        lambda layers: [layers.Dropout(0.2), layers.Conv1D(3, 2)],
+    ),
+    "GaussianNoise": (
+        lambda layers: [layers.GaussianNoise(0.2), layers.Conv1D(3, 2)],
+        r"\(GaussianNoise\) acts in training alone",
+        "put a Dropout layer in its place",
+        lambda layers: [layers.GaussianNoise(0.0), layers.Dropout(0.2), layers.Conv1D(3, 2)],
+    ),
+    "dropout": (
+        lambda layers: [layers.LSTM(3, dropout=0.2)],
+        r"\(LSTM\) has dropout",
+        "put a Dropout layer before it",
+        lambda layers: [layers.Dropout(0.2), layers.LSTM(3)],
+    ),
+    "recurrent_dropout": (
+        lambda layers: [layers.GRU(3, recurrent_dropout=0.2)],
+        r"\(GRU\) has recurrent_dropout",
+        "put a Dropout layer after it",
+        lambda layers: [layers.GRU(3), layers.Dropout(0.2)],
+    ),
+    "ActivityRegularization": (
+        lambda layers: [layers.Conv1D(3, 2), layers.ActivityRegularization(0.1)],
+        r"\(ActivityRegularization\) acts in training alone",
+        "leave it out, and give fit the optimizer",
+        lambda layers: [layers.Conv1D(3, 2)],
+    ),
+    "regularizer": (
+        lambda layers: [layers.Conv1D(3, 2, kernel_regularizer="l2")],
+        r"\(Conv1D\) has a regularizer",
+        "leave it out, and give fit the optimizer",
+        lambda layers: [layers.Conv1D(3, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_keras(name, data):
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
+    refused, cause, remedy, accepted = KERAS[name]
+
+    def model(made):
+        ends = [keras.layers.Flatten(), keras.layers.Dense(3)]
+        return tpu.from_keras(keras.Sequential([keras.layers.Input((6, 4)), *made(keras.layers), *ends]))
+
+    _check(data, model(refused), cause, remedy, model(accepted))
+
+
+def test_torch(data):
+    torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
+    pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
+    nn = torch.nn
+
+    def model(*layers):
+        return tpu.from_torch(nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3)).eval(), torch.zeros(1, 6, 4))
+
+    for refused, cause, remedy, accepted in (
+        (nn.Dropout1d(0.2), r"0 \(Dropout1d\) acts in training alone", "put a Dropout layer in its place", nn.Dropout(0.2)),
+        (nn.RReLU(), r"0 \(RReLU\) acts in training alone", "put a LeakyReLU in its place", nn.LeakyReLU()),
+    ):
+        _check(data, model(refused), cause, remedy, model(accepted))
