@@ -4,6 +4,8 @@ import json
 import re
 from importlib.resources import files
 
+import pytest
+
 from amaranth_tpu.hw.fpga.carry_starts import free_carry_starts
 from amaranth_tpu.hw.tools.run_tool import YOSYS
 from amaranth_tpu.hw.tools.yosys import run_yosys
@@ -41,6 +43,7 @@ def netlist():
     return json.loads(run_yosys(script, {"top.v": DESIGN}, "top.json", timeout=60))
 
 
+@pytest.mark.slow
 def test_carry_inputs_without_effect():
     """Without its first carry input, a chain with a carry adds right for a seventh of all operands. Unknown carries would be
     seen."""
