@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.stage import NOWHERE
 from .arithmetic import bfloat16
-from .sums import Sums, is_broadcast
+from .sums import Sums, in_parts, is_broadcast
 from .table_lookup import ALWAYS, NEVER
 from .windows import Convolution, patches
 
@@ -120,7 +120,7 @@ class _CompiledSums(Sums):
         found = self._operands(values, term, sums.shape[1:3])
         if found is None:
             by_channels = term.groups == values.shape[3] == sums.shape[3] and not is_broadcast(sums, values, term)
-            return (self._add_by_channels if by_channels else super().add_term)(sums, values, term)
+            return in_parts(self._add_by_channels, sums, values, term) if by_channels else super().add_term(sums, values, term)
         operands, down, across = found
         exact = self._exact(values, term.weights, sums)
         outputs = sums.shape[3]

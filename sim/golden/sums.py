@@ -6,6 +6,8 @@ binary32. Every sum is accumulated in order, as in :func:`sim.golden.arithmetic.
 :class:`Sums` computes the long sums with numpy. :mod:`sim.golden.compiled_sums` computes the same bits in less time.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..ir.stage import NOWHERE
@@ -13,7 +15,7 @@ from .arithmetic import add, bfloat16, matmul, multiply, ordered, relu, round_bf
 from .table_lookup import lookup
 from .windows import add_term, patches
 
-__all__ = ["Sums", "upper_half", "scaled", "is_broadcast"]
+__all__ = ["Sums", "upper_half", "scaled", "in_parts", "is_broadcast"]
 
 _BLOCK = 1 << 23  # operands copied together at a time
 
@@ -33,6 +35,20 @@ def scaled(start, values, factor):
 def _blocks(samples, each):
     step = max(1, int(_BLOCK // each))
     return [slice(first, first + step) for first in range(0, samples, step)]
+
+
+def in_parts(add, sums, values, term):
+    """Adds the products of a term by `add`, for so many rows of the kernel at a time that the copied operands of a sample take
+    little memory. Products are added in the same order."""
+    axis = 0 if term.kernel[0] > 1 else 1
+    count, each = term.kernel[axis], np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
+    step = max(1, int(_BLOCK * count // max(1, each)))
+    for first in range(0, count, step):
+        padding = list(term.padding)
+        padding[axis] -= first * term.dilation[axis]
+        weights = term.weights[(slice(None),) * axis + (slice(first, first + step),)]
+        sums = add(sums, values, replace(term, weights=weights, padding=tuple(padding)))
+    return sums
 
 
 def is_broadcast(sums, values, term):
@@ -71,7 +87,7 @@ class Sums:
         if is_broadcast(sums, values, term):
             return _broadcast(sums, values, term, self.scaled)
         each = np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
-        return np.concatenate([add_term(sums[part], values[part], term) for part in _blocks(len(sums), each)])
+        return np.concatenate([in_parts(add_term, sums[part], values[part], term) for part in _blocks(len(sums), each)])
 
     def weight_gradient(self, values, term, gradient, start=None):
         """Computes the gradient of a term's weights, float32 in the shape of the weights. It is the sum, over samples and

@@ -8,7 +8,7 @@ import pytest
 from amaranth_tpu.hw.spec.isa import TABLE_WORDS
 from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
-from amaranth_tpu.sim.golden import compiled_sums
+from amaranth_tpu.sim.golden import compiled_sums, sums
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -85,12 +85,16 @@ def _case(random, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_sums(rng, compiled, kind):
+def test_sums(rng, compiled, kind, monkeypatch):
+    """The definition may also copy the operands of few rows of the kernel at a time, for kernels of any size."""
     for _ in range(40):
         values, term, size = _case(rng, kind)
         outputs = term.weights.shape[3]
         start = _float32(rng, (len(values), *size, outputs), kind)
-        _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
+        found = compiled.add_term(start, values, term)
+        for block in (1, 1 << 23):
+            monkeypatch.setattr(sums, "_BLOCK", block)
+            _same(found, Sums().add_term(start, values, term))
         gradient = _bfloat16(rng, (len(values), *size, outputs), kind)
         for first in (None, _float32(rng, term.weights.shape, kind)):
             given = values, term, gradient, first
@@ -170,7 +174,7 @@ def test_without_numba(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_channel_by_itself(rng, compiled, kind):
+def test_each_channel_by_itself(rng, compiled, kind, monkeypatch):
     """Terms of averages, where each result reads only its own channel, and gradients of a global average match numpy bit for
     bit."""
     channels, size, kernel = int(rng.integers(2, 9)), int(rng.integers(2, 9)), int(rng.integers(1, 4))
@@ -178,7 +182,10 @@ def test_each_channel_by_itself(rng, compiled, kind):
     term = Convolution(weights, stride=(2, 1), padding=(1, 0), groups=channels)
     values = _bfloat16(rng, (3, size, size, channels), kind)
     start = _float32(rng, (3, 2, max(1, size - kernel + 1), channels), kind)
-    _same(compiled.add_term(start, values, term), Sums().add_term(start, values, term))
+    wanted = Sums().add_term(start, values, term)
+    _same(compiled.add_term(start, values, term), wanted)
+    monkeypatch.setattr(sums, "_BLOCK", 1)
+    _same(compiled.add_term(start, values, term), wanted)
     whole = Convolution(_bfloat16(rng, (size, size, 1, channels), "normal"), padding=(size - 1, size - 1), groups=channels)
     given, start = _bfloat16(rng, (3, 1, 1, channels), kind), _float32(rng, (3, size, size, channels), kind)
     _same(compiled.add_term(start, given, whole), Sums().add_term(start, given, whole))
