@@ -5,6 +5,7 @@ needs, `build` and `twine`.
 """
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.hw.tools.process import ToolError
-from amaranth_tpu.hw.verilog.header import package_version
+from amaranth_tpu.hw.verilog.header import RELEASED, package_version, source
 
 from .cli.command_line import replaceable_folder, run_app, write_folder
 from .cli.generate_command import verilog_text
@@ -47,10 +48,14 @@ def _run(module, *arguments):
 
 
 def packages():
-    """Returns `{name: bytes}` of wheel and source distribution, which `twine check --strict` accepts. Raises ToolError."""
+    """Returns `{name: bytes}` of wheel and source distribution, which `twine check --strict` accepts. Both have the commit that
+    they are made from. Raises ToolError."""
     with tempfile.TemporaryDirectory() as folder:
-        _run("build", "--outdir", folder, ".")
-        made = sorted(Path(folder).iterdir())
+        tree = Path(folder, "tree")
+        shutil.copytree(_ROOT, tree, ignore=shutil.ignore_patterns(".*", "build", "__pycache__", "*.egg-info"))
+        (tree / "hw" / "verilog" / RELEASED.name).write_text(source())
+        _run("build", "--outdir", Path(folder, "made"), tree)
+        made = sorted(Path(folder, "made").iterdir())
         _run("twine", "check", "--strict", *made)
         return {path.name: path.read_bytes() for path in made}
 

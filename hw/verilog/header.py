@@ -8,9 +8,11 @@ from pathlib import Path
 from ..config import Config
 from .module_names import TOP
 
-__all__ = ["with_header", "source", "package_version", "origin", "command"]
+__all__ = ["RELEASED", "with_header", "source", "package_version", "origin", "command"]
 
 _ROOT = Path(__file__).resolve().parents[2]
+#: The commit of a release, in its packages.
+RELEASED = Path(__file__).with_name("commit.txt")
 
 #: Waived warnings of Verilator, with the reason.
 _WAIVERS = {
@@ -33,7 +35,8 @@ def package_version():
 
 
 def source():
-    """Returns the commit of this checkout, with `+changes` if the working tree differs; an empty text for an installed package.
+    """Returns the commit of this checkout, with `+changes` if the working tree differs. For an installed package, returns the
+    commit of its release, or an empty text.
 
     The commit is read from git's files, so that it is found on machines without git, too. Only `+changes` needs git.
     """
@@ -52,7 +55,7 @@ def source():
                 packed = (line.split(" ", 1) for line in (common / "packed-refs").read_text().splitlines())
                 head = next(words[0] for words in packed if words[-1] == name)
     except (OSError, StopIteration):
-        return ""
+        return RELEASED.read_text() if RELEASED.exists() else ""
     try:
         changed = (
             subprocess.run(

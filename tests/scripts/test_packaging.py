@@ -1,16 +1,19 @@
 """Tests that `pip install` installs hardware and simulation with their data files, in one package."""
 
 import importlib.util
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from amaranth_tpu.hw.verilog import header
 from amaranth_tpu.scripts import release
 from command import captured
 
@@ -117,4 +120,16 @@ def test_sums_of_a_release(tmp_path, monkeypatch):
 def test_packages_of_a_release():
     if importlib.util.find_spec("build") is None or importlib.util.find_spec("twine") is None:
         pytest.skip("needs the extra release")
-    assert sorted(Path(name).suffix for name in release.packages()) == [".gz", ".whl"]
+    packages = release.packages()
+    assert sorted(Path(name).suffix for name in packages) == [".gz", ".whl"]
+    wheel = next(data for name, data in packages.items() if name.endswith(".whl"))
+    assert zipfile.ZipFile(io.BytesIO(wheel)).read("amaranth_tpu/hw/verilog/commit.txt").decode() == header.source()
+
+
+def test_commit_of_a_release(tmp_path, monkeypatch):
+    """An installed package has the commit of its release, if it is one."""
+    monkeypatch.setattr(header, "_ROOT", tmp_path)
+    monkeypatch.setattr(header, "RELEASED", tmp_path / "commit.txt")
+    assert header.source() == ""
+    header.RELEASED.write_text("commit 12ab")
+    assert header.source() == "commit 12ab"
