@@ -35,14 +35,23 @@ class Tensor:
     kind : str
         `F32`, `F16`, `BF16`, or a key of :data:`.BYTES`.
     data : uint8 array (outputs, bytes of an output)
+    title : str
+        Names the file and the tensor in messages.
     """
 
     shape: tuple
     kind: str
     data: np.ndarray
+    title: str = ""
 
     def values(self, rows=slice(None)):
         """Returns the tensor, or some rows of it, as float32. Raises DataError for numbers that are not finite."""
+        try:
+            return self._values(rows)
+        except DataError as error:
+            raise DataError(f"{self.title}: {error}") from None
+
+    def _values(self, rows):
         data = np.ascontiguousarray(self.data[rows])
         if self.kind in _PLAIN:
             found = data.view(_PLAIN[self.kind]).astype(np.float32)
@@ -133,11 +142,21 @@ class GgufFile:
         self.facts = {}
         for _ in range(self._checked(entries, data)):
             key = cursor.text()
+            self._once(key, self.facts)
             self.facts[key] = cursor.value(cursor.number("I"))
         infos = [self._info(cursor) for _ in range(self._checked(count, data))]
-        align = int(self.facts.get("general.alignment", 32)) or 32
+        align, self.tensors = self.facts.get("general.alignment", 32), {}
+        if type(align) is not int or align < 1 or align % 8:
+            raise DataError("its general.alignment must be a positive multiple of 8")
         first = -(-cursor.place // align) * align
-        self.tensors = {name: self._tensor(name, shape, kind, data, first + offset) for name, shape, kind, offset in infos}
+        for name, shape, kind, offset in infos:
+            self._once(name, self.tensors)
+            self.tensors[name] = self._tensor(name, shape, kind, data, first + offset)
+
+    @staticmethod
+    def _once(name, before):
+        if name in before:
+            raise DataError(f"its header has {quoted(name)} twice")
 
     @staticmethod
     def _checked(count, data):
@@ -153,8 +172,7 @@ class GgufFile:
         shape = tuple(cursor.number("Q") for _ in range(axes))[::-1]
         return name, shape, cursor.number("I"), cursor.number("Q")
 
-    @staticmethod
-    def _tensor(name, shape, code, data, first):
+    def _tensor(self, name, shape, code, data, first):
         kind = _KINDS.get(code)
         if kind is None:
             raise DataError(f"tensor {quoted(name)} has type {code}; {', '.join(_KINDS.values())} can be read")
@@ -166,13 +184,18 @@ class GgufFile:
         rows = prod(shape[:-1])
         if first + rows * each > len(data):
             raise DataError(f"tensor {quoted(name)} ends behind the end of the file, after {len(data):,} bytes")
-        return Tensor(shape, kind, np.frombuffer(data, np.uint8, rows * each, first).reshape(rows, each))
+        return Tensor(
+            shape,
+            kind,
+            np.frombuffer(data, np.uint8, rows * each, first).reshape(rows, each),
+            f"{self._name}: tensor {quoted(name)}",
+        )
 
-    def fact(self, key, kind=int):
-        """Returns a value of the metadata, converted to `kind`. Raises DataError if the file lacks it."""
+    def fact(self, key, kind=int, default=None):
+        """Returns a value of the metadata, converted to `kind`. Raises DataError if there is neither it nor a default."""
         try:
-            return kind(self.facts[key])
-        except (KeyError, TypeError, ValueError):
+            return kind(self.facts[key] if default is None else self.facts.get(key, default))
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise DataError(f"its metadata has no usable {quoted(key)}; give a whole GGUF file") from None
 
     def texts(self, key):

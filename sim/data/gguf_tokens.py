@@ -33,10 +33,10 @@ class Tokens:
         for package in ("tokenizers", "jinja2"):
             if importlib.util.find_spec(package) is None:
                 raise DataError(f"language models need the package {package}; install it with `pip install '.[chat]'`")
-        kind, split = file.fact("tokenizer.ggml.model", str), file.facts.get("tokenizer.ggml.pre", "gpt-2")
+        kind, split = file.fact("tokenizer.ggml.model", str), file.fact("tokenizer.ggml.pre", str, "gpt-2")
         if kind != "gpt2" or split not in _SPLITS:
             raise DataError(f"its tokenizer is {kind} {split}; gpt2 with {' or '.join(_SPLITS)} can be used")
-        self._template = file.facts.get("tokenizer.chat_template")
+        self._template = file.fact("tokenizer.chat_template", str, "")
         self.end = file.fact("tokenizer.ggml.eos_token_id")
         self._tokenizer = _tokenizer(file, split)
 
@@ -51,8 +51,11 @@ class Tokens:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         messages = [{"role": "system", "content": system}] * bool(system) + [{"role": "user", "content": question}]
-        template = ImmutableSandboxedEnvironment().from_string(self._template)
-        return self.encoded(template.render(messages=messages, add_generation_prompt=True))
+        try:
+            template = ImmutableSandboxedEnvironment().from_string(self._template)
+            return self.encoded(template.render(messages=messages, add_generation_prompt=True))
+        except Exception as error:  # a template is a program
+            raise DataError(f"its dialogue template is damaged: {printable(error, 200)}; use `tpu text`") from None
 
     def decoder(self):
         """Returns a function of a token that returns the text that is complete with it."""
@@ -82,6 +85,6 @@ def _tokenizer(file, split):
     words = [pre_tokenizers.Digits(individual_digits=True)] * (split == "smollm")
     made.pre_tokenizer = pre_tokenizers.Sequence([*words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     made.decoder = decoders.ByteLevel()
-    types = file.facts.get("tokenizer.ggml.token_type", ())
+    types = file.fact("tokenizer.ggml.token_type", list, ())
     made.add_special_tokens([AddedToken(name, special=True) for name, kind in zip(names, types) if kind != _NORMAL])
     return made

@@ -48,7 +48,7 @@ class Llama:
         family = file.fact("general.architecture", str)
         if family != "llama":
             raise DataError(f"it has the architecture {family}; models of the architecture llama can be run")
-        scaling = file.facts.get("llama.rope.scaling.type", "none")
+        scaling = file.fact("llama.rope.scaling.type", str, "none")
         if scaling != "none" or "rope_freqs.weight" in file.tensors:
             raise DataError("its rotary angles are scaled; models with plain rotary angles can be run")
         sizes = {
@@ -61,10 +61,10 @@ class Llama:
                 "context": "context_length",
             }.items()
         }
-        groups = int(file.facts.get("llama.attention.head_count_kv", sizes["heads"]))
-        each = int(file.facts.get("llama.rope.dimension_count", sizes["width"] // sizes["heads"]))
+        groups = file.fact("llama.attention.head_count_kv", default=sizes["heads"])
+        each = file.fact("llama.rope.dimension_count", default=sizes["width"] // max(1, sizes["heads"]))
         epsilon = file.fact("llama.attention.layer_norm_rms_epsilon", float)
-        base = float(file.facts.get("llama.rope.freq_base", 1e4))
+        base = file.fact("llama.rope.freq_base", float, 1e4)
         tokens = len(file.texts("tokenizer.ggml.tokens"))
         made = cls(**sizes, groups=groups, each=each, tokens=tokens, epsilon=epsilon, base=base)
         made._check(file)

@@ -1,13 +1,16 @@
 """Tests of language models in GGUF files: logits against binary64, bits of the core, tokens, and files that are refused."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.data.errors import DataError
-from amaranth_tpu.sim.models.llama import block_model
+from amaranth_tpu.sim.data.gguf_file import GgufFile
+from amaranth_tpu.sim.data.gguf_tokens import Tokens
+from amaranth_tpu.sim.models.llama import Llama, block_model
 from amaranth_tpu.sim.tpu import load
 from amaranth_tpu.sim.tpu.language_model import LanguageModel
 from command import refused
@@ -143,3 +146,45 @@ def test_damaged_files_are_refused(tmp_path, rng):
             LanguageModel(tmp_path / "changed.gguf", core=CORE, window=48)
         except DataError as error:
             assert "\n" not in str(error)
+
+
+def _number(key, kind, value):
+    return struct.pack("<Q", len(key)) + key.encode() + struct.pack(f"<I{kind}", {"I": 4, "f": 6}[kind], value)
+
+
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        ([_number("general.alignment", "I", 0)], "general.alignment must be a positive multiple of 8"),
+        ([_number("general.alignment", "I", 12)], "general.alignment must be a positive multiple of 8"),
+        ([_number("general.alignment", "f", np.nan)], "general.alignment must be a positive multiple of 8"),
+        (2 * [_number("llama.block_count", "I", 1)], "'llama.block_count' twice"),
+    ],
+)
+def test_headers_that_are_wrong_are_refused(tmp_path, facts, said):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(facts)) + b"".join(facts))
+    with pytest.raises(DataError, match=f"m.gguf.*{said}"):
+        GgufFile(tmp_path / "m.gguf")
+
+
+def test_facts_of_other_types_are_refused(tmp_path, rng):
+    """Each fact of the metadata becomes a text, a list or another number: a DataError of one line, or a model."""
+    language_file(tmp_path / "m.gguf", rng, blocks=1)
+    file = GgufFile(tmp_path / "m.gguf")
+    facts = file.facts
+    for key in facts:
+        for wrong in ("", "{% for", [1], np.zeros(2), np.inf, np.nan, 0, -1):
+            file.facts = facts | {key: wrong}
+            try:
+                Llama.of(file)
+                Tokens(file).dialogue("a")
+            except DataError as error:
+                assert "\n" not in str(error)
+
+
+def test_message_of_a_damaged_weight_names_file_and_tensor(tmp_path, rng):
+    language_file(tmp_path / "m.gguf", rng, blocks=1)
+    first = GgufFile(tmp_path / "m.gguf").tensors["blk.0.attn_q.weight"].data.tobytes()[:64]
+    (tmp_path / "m.gguf").write_bytes((tmp_path / "m.gguf").read_bytes().replace(first, b"\xff" * 64))
+    with pytest.raises(DataError, match="m.gguf: tensor 'blk.0.attn_q.weight': a scale"):
+        LanguageModel(tmp_path / "m.gguf", core=CORE, window=48).weights.block(0)
