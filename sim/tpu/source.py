@@ -57,6 +57,7 @@ class Source:
         self.object = None  # the object, for callbacks of its framework
         self.title, self._own, self._write_own, self._export, self._dropout = title, read, write, export, dropout
         self._norms, self._apart, self._refused, self.model = list(norms), (), refused, None
+        self._is_masked = False  # :meth:`masked` made the model that is trained
         self._scales = {}  # {initializer: BatchNorm} of `_apart`, the normalizations by statistics of batches
         self._fixed = {*fixed, *(name for norm in self._norms for name in norm.fixed(fixed))}
         weights = self._read()
@@ -182,7 +183,7 @@ class Source:
     def masked(self):
         """Returns the :class:`.MaskedModel` of the present weights. Raises ModelError if the dropped tensors are not known."""
         self.check()
-        weights, plain = self._read(), self.model
+        self._is_masked, weights, plain = True, self._read(), self.model
         try:
             training = self._export({norm.name: (weights[norm.scale], weights[norm.shift]) for norm in self._norms}, True)
         except ModelError:
@@ -282,6 +283,9 @@ class Source:
         if self.missing:
             cause = f"its weights{_listed(self.missing)} are not in its export or are combined with others"
             remedy = "train a file instead: write it with `save`, and train `tpu.load` of it"
+        elif self._is_masked:
+            cause = "a Dropout layer drops values of its input before a convolution, or its operators use parts of its weights"
+            remedy = "put this layer after the convolution, or give fit the argument `dropout`"
         else:
             cause = "its operators use parts of its weights, or their sums with constants"
             remedy = "leave out these sums; give recurrent layers activation='tanh' and recurrent_activation='sigmoid'"

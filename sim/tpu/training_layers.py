@@ -51,8 +51,6 @@ def refused_in_torch(module):
             remedy = _DROPOUT
         elif kind in ("LSTM", "GRU", "RNN") and layer.dropout and layer.num_layers > 1:
             remedy = "give it dropout=0.0, or divide it into layers with Dropout layers between them"
-        elif kind == "RReLU":
-            remedy = "put a LeakyReLU in its place"
         if remedy:
             return _error(title, f"{name} ({kind})".lstrip(), "acts in training alone", remedy)
     return None

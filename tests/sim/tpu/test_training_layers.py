@@ -24,16 +24,16 @@ def _check(data, refused, cause, remedy, accepted):
 #: Layers that are refused, the cause, the remedy and the layers that it leads to.
 KERAS = {
     "SpatialDropout1D": (
-        lambda layers: [layers.SpatialDropout1D(0.2), layers.Conv1D(3, 2)],
+        lambda layers: [layers.Conv1D(3, 2), layers.SpatialDropout1D(0.2)],
         r"spatial_dropout1d\w* \(SpatialDropout1D\) acts in training alone",
         "put a Dropout layer in its place",
-        lambda layers: [layers.Dropout(0.2), layers.Conv1D(3, 2)],
+        lambda layers: [layers.Conv1D(3, 2), layers.Dropout(0.2)],
     ),
     "GaussianNoise": (
-        lambda layers: [layers.GaussianNoise(0.2), layers.Conv1D(3, 2)],
+        lambda layers: [layers.Conv1D(3, 2), layers.GaussianNoise(0.2)],
         r"\(GaussianNoise\) acts in training alone",
         "put a Dropout layer in its place",
-        lambda layers: [layers.GaussianNoise(0.0), layers.Dropout(0.2), layers.Conv1D(3, 2)],
+        lambda layers: [layers.Conv1D(3, 2), layers.GaussianNoise(0.0), layers.Dropout(0.2)],
     ),
     "dropout": (
         lambda layers: [layers.LSTM(3, dropout=0.2)],
@@ -84,8 +84,20 @@ def test_torch(data):
     def model(*layers):
         return tpu.from_torch(nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3)).eval(), torch.zeros(1, 6, 4))
 
-    for refused, cause, remedy, accepted in (
-        (nn.Dropout1d(0.2), r"0 \(Dropout1d\) acts in training alone", "put a Dropout layer in its place", nn.Dropout(0.2)),
-        (nn.RReLU(), r"0 \(RReLU\) acts in training alone", "put a LeakyReLU in its place", nn.LeakyReLU()),
-    ):
-        _check(data, model(refused), cause, remedy, model(accepted))
+    cause, remedy = r"0 \(Dropout1d\) acts in training alone", "put a Dropout layer in its place"
+    _check(data, model(nn.Dropout1d(0.2)), cause, remedy, model(nn.Dropout(0.2)))
+
+
+def test_dropout_before_a_convolution(data):
+    torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
+    pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
+    nn = torch.nn
+    layers = nn.Dropout(0.2), nn.Conv1d(6, 3, 2), nn.Flatten(), nn.Linear(9, 3)
+    for order, given in (((0, 1, 2, 3), {"dropout": 0.2}), ((1, 0, 2, 3), {})):
+        model = tpu.from_torch(nn.Sequential(*(layers[place] for place in order)).eval(), torch.zeros(1, 6, 4))
+        if given:
+            with pytest.raises(
+                tpu.ModelError, match="before a convolution, .*; put this layer after the convolution, or give fit"
+            ):
+                model.fit(*data, steps=1, verbose=False)
+        model.fit(*data, steps=1, verbose=False, **given)
