@@ -93,14 +93,14 @@ class RowIssuer(wiring.Component):
         head = self.i.p
         go, last_row = Signal(), Signal()
 
-        # Passes in flight: a ring buffer. Entries enter at `newest` and leave at `oldest`; `unwritten` is the oldest entry whose
-        # first row is not written yet.
+        # Passes in flight: a ring buffer. Entries enter at `newest` and leave at `oldest`. Rows are written in order, so the
+        # first row of a pass is written while its entry is the oldest.
         size = self.in_flight
         entries = [
             Signal(data.StructLayout({"low": len(head.acc), "high": len(head.rows)}), name=f"entry_{i}") for i in range(size)
         ]
         valid, unstarted = Signal(size), Signal(size)
-        newest, unwritten, oldest = (Signal(range(size), name=name) for name in ("newest", "unwritten", "oldest"))
+        newest, oldest = Signal(range(size)), Signal(range(size))
         blocks = Signal(2 * size)
         for i, entry in enumerate(entries):
             overlaps = (head.acc < entry.high) & (entry.low < head.end)
@@ -111,7 +111,7 @@ class RowIssuer(wiring.Component):
         with m.If(go):
             m.d.sync += [valid.bit_select(newest, 1).eq(1), unstarted.bit_select(newest, 1).eq(1), newest.eq(newest + 1)]
         with m.If(self.written_first):
-            m.d.sync += [unstarted.bit_select(unwritten, 1).eq(0), unwritten.eq(unwritten + 1)]
+            m.d.sync += unstarted.bit_select(oldest, 1).eq(0)
         with m.If(self.written_last):
             m.d.sync += [valid.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
