@@ -73,7 +73,8 @@ def as_rows(network, array):
         The reshaped samples, and True if the array is one sample without a batch axis.
     """
     shape, size, array = _sample_shape(network), network.sample_size, np.asarray(array)
-    alone = network.origin is not None and network.origin.batch == 0 and array.shape == shape
+    alone = network.origin is not None and network.origin.batch == 0
+    alone = alone and (array.shape == shape or array.ndim == 0 and size == 1)
     if alone or array.ndim and len(array) and _has_values(array.shape[1:], shape, size):
         return array.reshape(-1, size), alone
     fitting = dict.fromkeys([("count", *shape), ("count", size)])

@@ -46,7 +46,7 @@ class Origin:
             kind = TensorProto.DOUBLE if wide and one.element in _FLOATS else one.element
             kind = helper.tensor_dtype_to_np_dtype(kind)
             arrays[one.name] = rows[:, one.place].reshape(len(rows), *one.shape).astype(kind)
-        found = {name: np.ascontiguousarray(array[0] if self.batch == 0 else array) for name, array in arrays.items()}
+        found = {name: np.asarray(array[0] if self.batch == 0 else array, order="C") for name, array in arrays.items()}
         for name, number in self.constants.items():
             found[name] = number.astype(np.float64) if wide and number.dtype.kind not in "iub" else number
         return found

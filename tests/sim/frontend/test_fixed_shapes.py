@@ -122,3 +122,12 @@ def test_every_command_takes_shapes(rng, tmp_path):
     assert "--shape x=1,2,4,6" in (header / "model.h").read_text()
     refused = run_tpu("train", "--model", path, "--shape", "x=1,2,4")
     assert refused.returncode and "cannot have the shape (1, 2, 4)" in refused.stderr
+
+
+def test_the_only_input_may_be_a_scalar(rng, tmp_path):
+    """The sample and the result have no axes, as in the file. The comparison with onnxruntime, which `predict` makes, agrees."""
+    b = Builder([])
+    b("Relu")
+    model, x = tpu.load(b.save(tmp_path)), np.float32(rng.integers(1, 9))
+    for made in (model.predict(x), model.run({"x": x}).outputs[b.last]):
+        assert np.shape(made) == () and made == x
