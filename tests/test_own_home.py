@@ -16,7 +16,7 @@ from command import captured
 ROOT = Path(__file__).parents[1]
 #: Tests of programs that write bytecode, fonts, compiled functions or a device id, and one whose files are truncated.
 _TESTS = (
-    "scripts/test_train_command.py::test_a_full_disk[--log-l]",
+    "scripts/cli/test_train_errors.py::test_a_full_disk[--log-l]",
     "scripts/test_pictures.py::test_labels_do_not_collide",
     "sim/frontend/test_upsampling.py::test_residual_of_pixels",
 )
