@@ -227,9 +227,13 @@ def run_exact(origin, samples, rounding):
     with np.errstate(all="ignore"):
         tensors = _arranged(origin, samples)
         errors = {node: np.zeros_like(values) for node, values in tensors.items()}
-        for node in origin.nodes:
-            if node not in tensors:
-                tensors[node], errors[node] = _node(node, tensors, errors, rounding)
+        made = [node for node in origin.nodes if node not in tensors]
+        last = {operand: node for node in made for operand in _operands(node)}
+        for node in made:
+            tensors[node], errors[node] = _node(node, tensors, errors, rounding)
+            for operand in _operands(node) - {None, *origin.ends}:
+                if last[operand] is node:
+                    del tensors[operand], errors[operand]
         ends = ([array[end].reshape(len(samples), -1) for end in origin.ends] for array in (tensors, errors))
         return tuple(np.concatenate(parts, axis=1)[:, origin.order] for parts in ends)
 

@@ -3,6 +3,7 @@ operator."""
 
 import json
 import resource
+import tracemalloc
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import TensorProto
 
 from amaranth_tpu.sim.check import interpreters
 from amaranth_tpu.sim.check.against_model import against_model, chosen
-from amaranth_tpu.sim.check.reference import check_stages
+from amaranth_tpu.sim.check.reference import BINARY32, check_stages, run_exact
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.functions.functions import NONE, Function
 from amaranth_tpu.sim.golden.arithmetic import round_bfloat16
@@ -274,3 +275,16 @@ def test_binary16_models(tmp_path):
     path.write_bytes(model.SerializeToString())
     found = compared(path, rng.normal(0, 1, (4, 16)).astype(np.float16))
     assert found.samples == 4 and found.error is None
+
+
+def test_exact_values_are_kept_while_they_are_read(rng, tmp_path):
+    """Thirty layers of 20,000 values take less memory than ten."""
+    build = Builder(["batch", 20000])
+    for _ in range(30):
+        build("Tanh")
+    network = load_network(build.save(tmp_path))
+    tracemalloc.start()
+    run_exact(network.origin, rng.normal(size=(1, 20000)), BINARY32(2.0**-24))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * 2 * 8 * 20000
