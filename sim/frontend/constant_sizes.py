@@ -21,10 +21,10 @@ _ADAPTED = {"PRelu": 1, "Gemm": 2}  # {operator: its first input that is broadca
 
 
 class Room:
-    """The number of bytes that computed constants may still take, `left`, while a graph is evaluated."""
+    """The number of bytes that computed constants may still take, `left`, while a graph of `size` bytes is evaluated."""
 
-    def __init__(self, graph):
-        self.left = ROOM + _ROOM_OF_STORED * graph.ByteSize()
+    def __init__(self, size):
+        self.left = ROOM + _ROOM_OF_STORED * size
         self._taken = {}  # name of a computed constant -> its bytes
 
     def read(self, tensor, array):

@@ -81,9 +81,11 @@ class Evaluation:
     samples : int or None
         Batch size to assume if the batch size of the model's input is open. NO_BATCH: the input has no batch axis, and the whole
         input is one sample.
+    size : int
+        Bytes of the graph.
     """
 
-    def __init__(self, model, folder, layouts, samples):
+    def __init__(self, model, folder, layouts, samples, size):
         self.graph, self.folder, self.layouts, self.samples = model.graph, folder, layouts, samples
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
@@ -102,8 +104,8 @@ class Evaluation:
         self.users = Counter(name for node in self.graph.node for name in reads_of(node))  # reads that are still to come
         self.users.update(entry.name for entry in self.graph.output)
         self.ended = set()  # names whose values have been released
-        self.room = Room(self.graph)
-        self.most_values = min(MOST_VALUES, _FEW_VALUES + _FEW_VALUES_OF_A_BYTE * self.graph.ByteSize())
+        self.room = Room(size)
+        self.most_values = min(MOST_VALUES, _FEW_VALUES + _FEW_VALUES_OF_A_BYTE * size)
         self.done = set()  # nodes that have run, by id
 
     def read(self, keep_softmax):

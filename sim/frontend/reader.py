@@ -175,8 +175,9 @@ def _read(model, folder, keep_softmax):
     """Reads a model repeatedly, each time with a different layout or batch size of the input, until one attempt succeeds.
     Returns `(reader, tensor of the result, True if a Softmax at the end was removed)`."""
     layouts, samples, first = {}, None, None  # layouts of inputs; the batch if it is open; the error with the previous batch
+    size = model.graph.ByteSize()  # takes long for large graphs
     while True:
-        reader = Evaluation(model, folder, layouts, samples)
+        reader = Evaluation(model, folder, layouts, samples, size)
         try:
             with limited_proofs():
                 return reader, *reader.read(keep_softmax)
