@@ -92,7 +92,8 @@ def _plan(step, stages):
     plan, read_later, twins_later, numbers, written_later = [], set(), set(), {}, Counter()
     for stage in reversed(step.stages):
         reads = dict.fromkeys(stage.operands)
-        parts = tuple(written_later[name] for name in reads)  # a tensor may be read before all of its parts are written
+        summed = (stage.start, *(name for term in stage.terms for name in (term.source, term.weights)))
+        parts = tuple(written_later[name] for name in summed)  # a tensor may be read before all of its parts are written
         twin = numbers.setdefault((stage.sums, parts), len(numbers))
         unread = tuple(name for name in reads if name in made and name not in read_later)
         plan.append(_Planned(stage, tuple(reads), twin, twin not in twins_later, unread))

@@ -9,6 +9,7 @@ from amaranth_tpu.sim.autodiff.initialize import initialize
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.autodiff.updates import add_norm_factor, add_update
 from amaranth_tpu.sim.functions.functions import RELU
+from amaranth_tpu.sim.golden import steps
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.dropout import Dropout
@@ -47,6 +48,15 @@ def test_sgd_by_hand():
     gradients = [np.array([value], np.float32) for value in (4, -2, 8)]
     master, slots = _several(Sgd(0.5), gradients, [0.25] * 3, 2, np.array([1], np.float32))
     assert master[0] == -0.5 and slots["momentum"][0] == 8 and slots["momentum"].dtype == bfloat16
+
+
+def test_equal_sums_are_computed_once(monkeypatch):
+    made, whole = [], steps._Tensors._total
+    monkeypatch.setattr(
+        steps._Tensors, "_total", lambda self, stage, tensor: made.append(stage.sums) or whole(self, stage, tensor)
+    )
+    _several(Adam(), [np.array([1], np.float32)], [0.25], 2, np.array([1], np.float32))
+    assert len(made) == len({*made}) > 3
 
 
 def test_sgd_decay_by_hand():
