@@ -45,6 +45,16 @@ def test_random_words_decode_as_in_the_machine_model(config):
     assert len(seen) == kinds, f"something never happened: {seen}"
 
 
+def test_each_reserved_bit_is_refused():
+    config, places = CONFIGS[0], iter(range(8, 256))
+
+    def make(*_):
+        return encode(Opcode.SYNC) | 1 << next(places)
+
+    seen = simulate(Decoder(config=config), words, seed=seed(), config=config, count=248, kinds=0, make=make, calm=True)
+    assert seen == {"ILLEGAL": 248}
+
+
 @pytest.mark.parametrize("config", [CONFIGS[6], *slow(CONFIGS[7])], ids=lambda config: f"n{config.n}-{config.ring:d}")
 def test_footprint_does_not_depend_on_the_preceding_instruction(config):
     """The decoded footprint does not depend on the preceding instruction, for each pair of opcodes and any distance in cycles."""
