@@ -44,17 +44,19 @@ def test_random_rows_and_resets(n, lanes, kept, widest, normalize):
 @pytest.mark.parametrize(
     "n, lanes, kinds, grants",
     [
-        (4, 4, KINDS, 1),
+        (4, 4, KINDS, 0.02),
         *slow(*((n, lanes, KINDS, grants) for n in (4, 16) for lanes in (2, 4, n) for grants in (1, 0.3))),
         *slow((4, 2, ["least"], 1), (16, 4, ["least"], 1)),
     ],
 )
 def test_many_rows_in_flight(n, lanes, kinds, grants, normalize):
-    """The unit matches the golden model if rows of all kinds follow each other. The rows have one element to three tiles."""
+    """The unit matches the golden model if rows of all kinds follow each other. The rows have one element to three tiles. All
+    queues fill up if the buffer grants little."""
     config = Config(**sizes(n, lanes, normalize))
-    drawn = {"count": 8, "widest": 3, "grants": grants, "kinds": kinds, "counts": (9, 14)}
+    count = 4 if grants < 0.1 else 8
+    drawn = {"count": count, "widest": 3, "grants": grants, "kinds": kinds, "counts": (9, 14)}
     found = simulate(unit(n, lanes, normalize=normalize), operations, seed=seed(), config=config, **drawn)
-    assert found[1] >= 8 * 9
+    assert found[1] >= count * 9
 
 
 @pytest.mark.slow
