@@ -13,6 +13,7 @@ from .arguments import framework_of, needs_conversion
 from .batch_norms import BatchNorm
 from .dropouts import dropout_rate
 from .exports import export_error, silent
+from .keras_norms import with_norm_operators
 from .keras_recurrent import with_recurrent_operators
 from .model import Model
 from .source import Source
@@ -188,13 +189,14 @@ def _exported(model, affine, training):
     import keras
 
     calls = {name: _affine(*pair) for name, pair in affine.items()}
-    operators = with_recurrent_operators if keras.backend.backend() == "torch" else nullcontext
+    is_torch = keras.backend.backend() == "torch"
     with (
         tempfile.TemporaryDirectory() as folder,
         silent(),
         _with_calls(model, calls),
         _with_dropout(model, training),
-        operators(model),
+        with_recurrent_operators(model) if is_torch else nullcontext(),
+        with_norm_operators(model) if is_torch else nullcontext(),
     ):
         path = Path(folder) / "model.onnx"
         try:
