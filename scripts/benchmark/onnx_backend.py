@@ -6,6 +6,7 @@ import warnings
 from typing import Annotated
 
 import numpy as np
+import onnx
 import typer
 from rich.console import Console
 from rich.progress import track
@@ -43,6 +44,7 @@ def _is_right(case, found, wanted):
 def _is_near(found, right, *tolerance):
     if isinstance(right, list) or right is None:
         return right is found or found is not None and len(found) == len(right) and all(map(_equal, found, right))
+    right = onnx.numpy_helper.to_array(right) if isinstance(right, onnx.TensorProto) else right
     found, right = np.asarray(found), np.asarray(right)
     is_number = right.dtype.kind in "fiub" or right.dtype == bfloat16
     if found.shape != right.shape or not is_number:

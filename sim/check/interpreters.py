@@ -140,16 +140,19 @@ def onnx_reference(path, names):
     This interpreter deviates from the ONNX specification in four cases. First, windows differ where ceil_mode is set, and where
     a ConvTranspose has output_shape without auto_pad; such models are refused. Second, before opset 14, BatchNormalization
     normalises with the statistics of its input, weighted with `momentum`, as in training; `momentum` is set to 1 to prevent this.
-    Third, models with BatchNormalization before opset 9 are refused. Fourth, a Loop without condition does not run; such models
-    are refused.
+    Third, models with BatchNormalization before opset 9 are refused. Fourth, a Loop without condition does not run, and
+    the results of each iteration are joined along a wrong axis; such models are refused.
     """
     title = f"onnx {onnx.__version__}"
     with _as_refusal(title):
         model = _model(path, names)
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     for node in _all_nodes(model):
-        if node.op_type == "Loop" and not (len(node.input) > 1 and node.input[1]):
-            raise InterpreterError(f"{title}: does not follow ONNX in {node_title(node)} without condition; install onnxruntime")
+        if node.op_type == "Loop" and (not "".join(node.input[1:2]) or len(node.output) > max(0, len(node.input) - 2)):
+            raise InterpreterError(
+                f"{title}: does not follow ONNX in {node_title(node)} without condition or with a list of results; "
+                "install onnxruntime"
+            )
         if node.op_type == "BatchNormalization" and opset < 14:
             if opset < 9:
                 raise InterpreterError(f"{title}: does not follow ONNX in {node_title(node)} before opset 9; install onnxruntime")

@@ -259,8 +259,14 @@ def test_a_loop_cannot_take_all_memory():
     with pytest.raises(interpreters.InterpreterError, match="takes more memory"):
         interpreters.onnxruntime_of(_doubled(26), ["y"])(x)
     assert resource.getrlimit(resource.RLIMIT_DATA) == limits
-    with pytest.raises(interpreters.InterpreterError, match="Loop.* without condition"):
-        interpreters.onnx_reference(_doubled(3), ["y"])
+    with_condition = _doubled(3)
+    with_condition.graph.node[0].input[1] = "on"
+    with_condition.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "on"))
+    assert interpreters.onnx_reference(with_condition, ["y"])(x) == [32]
+    with_condition.graph.node[0].output.append("each")
+    for model in (_doubled(3), with_condition):
+        with pytest.raises(interpreters.InterpreterError, match="Loop.* without condition or with a list of results"):
+            interpreters.onnx_reference(model, ["y"])
 
 
 def test_binary16_models(tmp_path):
