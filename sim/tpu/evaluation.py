@@ -167,15 +167,15 @@ def with_logits(network, loss):
 
 def evaluation(run, whole, y, loss, metrics=()):
     """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`.
-    `whole` is the network of the model, with its last functions."""
+    `whole` is the network of the model, with its last functions, and with a vector of classes for each position."""
     network, origin = run.network, run.network.origin
     if origin.is_split:
         return _of_outputs(run, y, loss)
     metrics = Metrics(whole, loss, metrics)
     values = run.outputs[origin.output.name] if run.result is None else run.result.logits
     values = np.asarray(values, np.float64).reshape(len(run.rows), -1)
-    positions, shares = Positions(network), shares_of(network, y, len(values), loss)
-    labels = labels_of(network, y if shares is None else shares.argmax(axis=-1), len(values), loss)
+    positions, shares = Positions(whole), shares_of(whole, y, len(values), loss)
+    labels = labels_of(whole, y if shares is None else shares.argmax(axis=-1), len(values), loss)
     # The Softmax of a file is applied by the host, after the results of a core.
     if _has_probabilities(network, loss) and (run.result is None or network.stages[-1].softmax):
         values = _logits(values, loss)

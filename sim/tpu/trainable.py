@@ -31,6 +31,15 @@ def training_file(network):
     return TemporaryFile(in_training_form(model), network.name)
 
 
+def _by_position(network):
+    """Returns a network that computes a vector of classes for each position of the result. A network that is loaded for
+    inference may compute several positions of an image together."""
+    if network.origin.is_split or network.tensors[network.output].channels in (*network.origin.output.shape, 1):
+        return network
+    file = training_file(network)
+    return file.load(keep_softmax=network.stages[-1].softmax, shapes=network.origin.fixed) if file else network
+
+
 class TrainableModel:
     """The methods of a :class:`.Model` that train, evaluate and save it."""
 
@@ -161,7 +170,7 @@ class TrainableModel:
             x, y, _ = gathered(x)
         kind = parse_loss(self.network, loss, loss_weights)
         run = self._run(with_logits(self.network, kind), x, on, core, batch)
-        return evaluation(run.check(), self.network, y, kind, metrics)
+        return evaluation(run.check(), _by_position(self.network), y, kind, metrics)
 
     def score(self, x, y):
         """Computes the accuracy on labelled samples, 0 to 1, as scikit-learn's classifiers do.

@@ -399,3 +399,16 @@ def test_rms_prop_and_a_function_as_schedule(path, data):
     done = tpu.load(path).fit(*data, schedule=lambda step: 1 / (1 + step), **options)
     assert done.core["mismatched_bits"] == 0
     assert [one.rate for one in done.epochs] == [0.01 / 2, 0.01 / 4]
+
+
+def test_classes_of_pixels_computed_together(rng, tmp_path):
+    """A network of inference computes several pixels of a ConvTranspose together; labels belong to each pixel."""
+    builder = Builder(("batch", 2, 4, 4))
+    builder("Conv", rng.normal(0, 1, (3, 2, 1, 1)).astype(np.float32))
+    builder("Relu")
+    builder("ConvTranspose", rng.normal(0, 1, (3, 3, 2, 2)).astype(np.float32), kernel_shape=[2, 2], strides=[2, 2])
+    model = tpu.load(builder.save(tmp_path))
+    x, y = rng.normal(0, 1, (16, 2, 4, 4)).astype(np.float32), rng.integers(0, 3, (16, 8, 8))
+    assert model.evaluate(x, y)["accuracy"] == pytest.approx((model.predict(x).argmax(axis=1) == y).mean())
+    model.fit(x, y, batch_size=8, steps=2, verbose=False)
+    assert model.evaluate(x, y)["accuracy"] == pytest.approx((model.predict(x).argmax(axis=1) == y).mean())
