@@ -18,7 +18,7 @@ _FPGA = (*_RTL, "hw/boards", "hw/fpga")
 #: Table to the sources that decide its figures: folders, or patterns of files.
 DECIDED_BY = {
     **dict.fromkeys(("utilisation", "networks", "processors", "mlperf-tiny", "transformers", "zoo"), _COMPILED),
-    **dict.fromkeys(("language", "language-parts", "language-memory"), _COMPILED),
+    **dict.fromkeys(("language", "language-parts", "language-memory", "language-rtl"), _COMPILED),
     **dict.fromkeys(("training", "cores"), (*_COMPILED, *_TRAINED)),
     "gpt-training": ("sim/ir", *_TRAINED),
     **dict.fromkeys(("boards", "blocks", "devices", "options"), _FPGA),

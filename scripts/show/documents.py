@@ -45,6 +45,7 @@ DOCUMENTS = {
     "language": RESULTS,
     "language-parts": RESULTS,
     "language-memory": RESULTS,
+    "language-rtl": RESULTS,
     "training": RESULTS,
     "gpt-training": RESULTS,
     "cores": RESULTS,
