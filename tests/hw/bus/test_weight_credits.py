@@ -58,7 +58,7 @@ async def traffic(ports, rng, *, tiles, tile_beats, vector_beats, takes, frees):
     return urgent
 
 
-@pytest.mark.parametrize("tiles, tile_beats, vector_beats", [(8, 8, 2), *slow((2, 16, 1), (4, 16, 4), (16, 16, 1), (64, 4, 1))])
+@pytest.mark.parametrize("tiles, tile_beats, vector_beats", [(16, 16, 1), *slow((2, 16, 1), (4, 16, 4), (8, 8, 2), (64, 4, 1))])
 @pytest.mark.parametrize("takes, frees", [(1, 0.05), (0.5, 0.05), (0.9, 0.02)])
 def test_random(tiles, tile_beats, vector_beats, takes, frees):
     sizes = {"tiles": tiles, "tile_beats": tile_beats, "vector_beats": vector_beats}
