@@ -232,8 +232,8 @@ def run_exact(origin, samples, rounding):
         for node in made:
             tensors[node], errors[node] = _node(node, tensors, errors, rounding)
             for operand in _operands(node) - {None, *origin.ends}:
-                if last[operand] is node:
-                    del tensors[operand], errors[operand]
+                if last[operand] is node:  # constants have no tensor
+                    tensors.pop(operand, None), errors.pop(operand, None)
         ends = ([array[end].reshape(len(samples), -1) for end in origin.ends] for array in (tensors, errors))
         return tuple(np.concatenate(parts, axis=1)[:, origin.order] for parts in ends)
 

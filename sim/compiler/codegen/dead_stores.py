@@ -17,17 +17,15 @@ def without_dead_stores(ops, lowered, config):
     for matrix in (*map(lowered.matrix, lowered.step.state), *(one.image for one in lowered.gathers)):
         live[matrix.vector : matrix.vector + matrix.size] = True
     spans = [_scratch(op, config) for op in ops]
-    for op, span in zip(ops, spans):
-        if op.opcode is not Opcode.STORE:
-            live[span] = True
+    for span in (span for op, span in zip(ops, spans) if op.opcode is not Opcode.STORE):
+        live[span] = True
     dead = [
         op.opcode is Opcode.STORE and op.fields["region"] is Region.SCRATCH and not live[span].any()
         for op, span in zip(ops, spans)
     ]
     left = np.cumsum([0, *(not gone for op, gone in zip(ops, dead) if op.unit == STORE)]).tolist()
     for op in ops:
-        waits = [(unit, left[need] if unit == STORE else need) for unit, need in op.waits]
-        op.waits = [(unit, need) for unit, need in waits if need]
+        op.waits = [(unit, kept) for unit, need in op.waits if (kept := left[need] if unit == STORE else need)]
     return [op for op, gone in zip(ops, dead) if not gone]
 
 

@@ -85,8 +85,8 @@ def accesses(opcode, fields, vector_bytes, cores=1):
     for space, (low, high, write) in spans.items():
         yield space, low, high - low, write
     if record.transfer and fields.get("region") in (Region.OUTPUT, Region.SCRATCH):
-        vectors = record.moved(vector_bytes // 2, fields)
-        yield fields["region"], fields["offset"] // vector_bytes, vectors, record.transfer.use == "w"
+        first, write = fields["offset"] // vector_bytes, record.transfer.use == "w"
+        yield fields["region"], first, record.moved(vector_bytes // 2, fields), write
 
 
 def function_code(function):

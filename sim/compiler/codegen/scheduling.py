@@ -21,7 +21,11 @@ def ordered(ops, timeline, eager, late=0):
     MATMULs that use their tiles. A LOAD_WEIGHTS that waits for another instruction delays the MATMULs after it; other
     LOAD_WEIGHTS move earlier.
     """
-    keys: list[tuple[float, float]] = [(start, index) for index, start in enumerate(timeline.starts)]
+    keys: list[tuple[float, float]] = []
+    keys, latest = [], [0] * UNITS  # a unit executes its instructions in their order
+    for index, (op, start) in enumerate(zip(ops, timeline.starts)):
+        latest[op.unit] = max(latest[op.unit], start)
+        keys.append((latest[op.unit], index))
     loads = [index for index, op in enumerate(ops[:64]) if op.opcode is Opcode.LOAD]
     weights = [index for index, op in enumerate(ops) if op.opcode is Opcode.LOAD_WEIGHTS]
     for number, index in enumerate(weights[:STARTING]):

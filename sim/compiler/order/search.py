@@ -70,9 +70,9 @@ class Schedule(NamedTuple):
     cycles: int
     sorting: tuple | None  # `eager` and `late` of :func:`ordered`. None: the order in which they were emitted.
     order: Order
+    places: np.ndarray  # for each instruction, its place in the order of emission
     image: dict  # of :class:`.MatrixEmitter`
     plans: dict  # Dict of str to str. Description of the jobs of each sum.
-    places: np.ndarray  # for each instruction, its place in the order of emission
 
 
 class _Search:
@@ -122,8 +122,7 @@ class _Search:
             if timeline and completes(made, config, cores):
                 numbers = {id(op): number for number, op in enumerate(ops)}
                 places = np.array([numbers[id(op)] for op in made], np.int32)
-                image, plans = made_with
-                best = Schedule(made, timeline.cycles, sorting, order, image, plans, places)
+                best = Schedule(made, timeline.cycles, sorting, order, places, *made_with)
         self.best = best
 
 

@@ -322,7 +322,7 @@ class _Run:
         excess = self.load_beats - LOAD_LIMIT + MAX_BURST
         for arrival, beats in self.load_bursts:
             if 0 < excess <= beats:
-                return arrival - beats + excess
+                return max(now, arrival - beats + excess)
             excess -= beats
         return now
 

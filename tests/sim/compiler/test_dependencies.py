@@ -1,6 +1,8 @@
 """Tests that instructions wait for exactly the instructions of other units that use the same rows, and that each loaded row is
 read. The rows are from the decoder's tests."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,16 @@ from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.sim.autodiff.make_step import make_step
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
+from amaranth_tpu.sim.compiler.codegen.emitter import Emitter
+from amaranth_tpu.sim.compiler.codegen.scheduling import ordered
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.compile_graph import compile_graph
 from amaranth_tpu.sim.compiler.order import search
 from amaranth_tpu.sim.compiler.step import compile_step
-from amaranth_tpu.sim.compiler.timing.units import UNITS
+from amaranth_tpu.sim.compiler.timing.model import _Run
+from amaranth_tpu.sim.compiler.timing.units import LOAD, STORE, UNITS, Timeline
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.rtl.host_memory import DEFAULT_HOST
 from decoder_words import touched
 from graph_steps import dense_network
 from graphs import random_graph
@@ -97,3 +103,22 @@ def test_each_loaded_row_is_read(rng, kind):
     else:
         program = compile_graph(make_step(transformer(rng, 3, 5, 1, 3), optimizer, counted=True), core, 2)
     assert _unread(program) == (0 if kind == "network" else core.n - 1)
+
+
+def test_units_keep_the_order_of_their_instructions(rng):
+    """A schedule never exchanges two instructions of a unit, as no wait protects their order."""
+    emitter = Emitter(Config(n=4), {Region.SCRATCH: 64})
+    for opcode, region in zip(rng.choice([Opcode.LOAD, Opcode.STORE], 50), [Region.SCRATCH] * 50):
+        emitter.transfer(opcode, region, int(rng.integers(60)), 3, buffer=int(rng.integers(60)))
+    starts = rng.integers(0, 99, 50).tolist()
+    for late in (0, 50):
+        made = ordered(emitter.ops, Timeline(99, starts, 0, [], []), 1, late)
+        for unit in (LOAD, STORE):
+            assert [op for op in made if op.unit == unit] == [op for op in emitter.ops if op.unit == unit]
+
+
+def test_room_for_a_load_is_not_in_the_past():
+    """The simulated time never goes back, although a burst arrives beat by beat."""
+    run = _Run([], Config(n=4), DEFAULT_HOST, True, None, 1)
+    run.load_bursts, run.load_beats = deque([(116, 16), (132, 16), (148, 16), (150, 2)]), 50
+    assert [run.room_for_load(now) for now in range(99, 116)] == [102, 102, 102, *range(102, 116)]
