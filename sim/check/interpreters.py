@@ -55,8 +55,8 @@ class InterpreterSession:
     def __call__(self, feeds):
         """Computes the requested tensors for inputs {name: array}. Every exception inside the interpreter becomes an
         InterpreterError."""
-        size = self._size + sum(getattr(values, "nbytes", 0) for values in feeds.values())
-        with _as_refusal(self.title), limited_memory(size):
+        inputs = sum(getattr(values, "nbytes", 0) for values in feeds.values())
+        with _as_refusal(self.title), limited_memory(self._size, inputs):
             return self._compute(feeds)
 
 

@@ -10,9 +10,9 @@ _LOCK = threading.RLock()  # the limit holds for the process
 
 
 @contextlib.contextmanager
-def limited_memory(size):
-    """Limits the memory that the process takes additionally to 256 MB and 64 times `size`, the bytes of a model and its inputs.
-    Beyond, allocations fail. Systems other than Linux have no limit."""
+def limited_memory(model, inputs=0):
+    """Limits the memory that the process takes additionally to 256 MB, 6 times the bytes of a model and 64 times those of its
+    inputs. Beyond, allocations fail. Systems other than Linux have no limit."""
     try:
         import resource
 
@@ -23,7 +23,7 @@ def limited_memory(size):
         return
     with _LOCK:
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        limits = [taken + _LEAST + 64 * size, *(one for one in (soft, hard) if one != resource.RLIM_INFINITY)]
+        limits = [taken + _LEAST + 6 * model + 64 * inputs, *(one for one in (soft, hard) if one != resource.RLIM_INFINITY)]
         resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
         try:
             yield
