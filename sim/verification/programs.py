@@ -205,7 +205,7 @@ class Hazards:
         fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
         if self.chance(self.long):  # one long loop, often over the same rows
             long = record.counts[self.below(len(record.counts))]
-            fields[long] = 1 + self.below(1 << self.below(1 + min(9, record.widths[long])))
+            fields[long] = self.below(1 << self.below(1 + min(9, record.widths[long]))) or 1
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
             if self.longest and self.chance(0.1):
                 bits = min(12 if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE) else 16, record.widths[long])
