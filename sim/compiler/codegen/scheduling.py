@@ -22,7 +22,7 @@ def ordered(ops, timeline, eager, late=0):
     LOAD_WEIGHTS move earlier.
     """
     keys: list[tuple[float, float]] = []
-    keys, latest = [], [0] * UNITS  # a unit executes its instructions in their order
+    latest = [0] * UNITS  # a unit executes its instructions in their order
     for index, (op, start) in enumerate(zip(ops, timeline.starts)):
         latest[op.unit] = max(latest[op.unit], start)
         keys.append((latest[op.unit], index))
