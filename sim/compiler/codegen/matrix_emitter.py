@@ -209,8 +209,7 @@ class MatrixEmitter(Emitter):
         return True
 
     def tile(self, matrix, inputs, outputs, by_rows, row=0):
-        """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from
-        `row`."""
+        """Returns the weight :class:`.Tile` for tile numbers of inputs and outputs. Rows are counted from `row`."""
         tile, rows = (outputs, inputs) if by_rows else (inputs, outputs)
         return self.tile_at(matrix, tile, row + rows * self.n, int(by_rows))
 
@@ -218,6 +217,7 @@ class MatrixEmitter(Emitter):
         """Returns the weight :class:`.Tile` of n rows of a tile. Constant weights get addresses in the order of their first
         use."""
         if not self.constants.lowered.is_weights(matrix):
+            assert matrix.strides["row"] == self.n, f"{matrix.name}: LOAD_WEIGHTS reads consecutive vectors"
             return Tile(matrix.region, self.offset(matrix, tile, row), transpose)
         number = self.image.setdefault(matrix.place(tile, row) // self.n, len(self.image))
         format_ = self.constants.format_of(matrix) if self.config.weight_formats and not transpose else 0
