@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..data.memory_limit import limited_memory
 from ..frontend.messages import inline
 from ..frontend.messages import title as node_title
 from ..frontend.order import sort_nodes
-from .memory_limit import limited_memory
 from .onnxruntime_import import import_onnxruntime
 
 __all__ = [

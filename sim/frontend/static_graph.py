@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..data.memory_limit import limited_memory
 from ..ir.errors import ModelError
 from .branches import chosen_branch, reads_of
 from .constants import fold_constants
@@ -149,12 +150,13 @@ def _results(found, node, small):
     known = [helper.make_tensor_value_info(name, *found.kinds[name]) for name in names if name in found.kinds]
     if len(known) < len(names):
         return {}
-    values = [numpy_helper.from_array(small[name], name) for name in names if name in small]
+    stored = [numpy_helper.from_array(small[name], name) for name in names if name in small]
     made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     opsets = [helper.make_opsetid(domain, version) for domain, version in found.opsets.items()]
-    model = helper.make_model(helper.make_graph([node], "one", known, made, values), opset_imports=opsets)
+    model = helper.make_model(helper.make_graph([node], "one", known, made, stored), opset_imports=opsets)
+    values = sum(shape[0] for shape in map(found.shape, node.input) if shape and len(shape) == 1)  # ONNX takes 150 bytes for each
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=values <= _FEW).graph.output
     except Exception:  # of the package onnx, for a node that breaks a rule
         return {}
     return {entry.name: _kind(entry) for entry in inferred if entry.type.tensor_type.elem_type}
@@ -168,7 +170,10 @@ def _kind(entry):
 
 def _inferred(model):
     """Returns the entries of values that ONNX infers for the whole graph, with the branches and loops in it."""
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
-    except Exception:  # of the package onnx, for a model that breaks a rule, or is too large
-        return model.graph.value_info
+    for propagates in (True, False):
+        try:
+            with limited_memory(model.ByteSize()):
+                return onnx.shape_inference.infer_shapes(model, data_prop=propagates).graph.value_info
+        except Exception:  # of the package onnx, for a model that breaks a rule, or is too large
+            continue
+    return model.graph.value_info

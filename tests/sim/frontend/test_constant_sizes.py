@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from amaranth_tpu.sim.frontend.load import load_network
+from amaranth_tpu.sim.frontend.static_graph import static_graph
 from amaranth_tpu.sim.golden.network import run_network
 from command import captured
 from onnx_models import Builder, refused
@@ -159,3 +160,42 @@ def test_just_below_the_limit_takes_little_memory(tmp_path, shape, build):
     build(b)
     done = captured([sys.executable, "-c", _PEAK, str(b.save(tmp_path))], timeout=300)
     assert int(done.stdout.split()[-1]) < 500e3
+
+
+_INFERRED = """
+import resource, sys
+import onnx
+from amaranth_tpu.sim.frontend.static_graph import static_graph
+
+resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+for path in sys.argv[1:]:
+    static_graph(onnx.load(path), ".")
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+def _doubled_vector(b, start):
+    b.node("Identity", [start])
+    for _ in range(40):
+        b.node("Concat", [b.last, b.last], axis=0)
+    b.node("Slice", [b.last, np.array([0]), np.array([4])])
+
+
+def test_inferred_shapes_take_little_memory(tmp_path):
+    """ONNX takes 150 bytes for each value of a vector that it propagates to find shapes, even for unknown values."""
+    starts = [lambda b: np.arange(4), lambda b: b.node("Shape", ["x"]), lambda b: b.node("Reshape", ["x", np.array([8])])]
+    paths = []
+    for number, start in enumerate(starts):
+        (tmp_path / str(number)).mkdir()
+        b = Builder([8], opset=18)
+        _doubled_vector(b, start(b))
+        paths.append(str(b.save(tmp_path / str(number))))
+    assert int(captured([sys.executable, "-c", _INFERRED, *paths]).stdout) << 10 < _MOST
+
+
+def test_inferred_shapes_have_propagated_values():
+    b = Builder([8, 3, 5], opset=18)
+    size = b.node("Concat", [b.node("Gather", [b.node("Shape", ["x"]), np.array([0])]), np.array([15])], axis=0)
+    shaped = b.node("Reshape", ["x", size])
+    b.node("Relu", [shaped])
+    assert static_graph(b.model(), ".").shape(shaped) == (8, 15)

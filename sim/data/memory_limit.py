@@ -1,4 +1,4 @@
-"""A limit on the memory that an ONNX interpreter may take: a file of a few bytes can have a loop that doubles a tensor."""
+"""A limit on the memory that packages take for an ONNX model: a file of a few bytes can have a loop that doubles a tensor."""
 
 import contextlib
 import threading
