@@ -2,6 +2,7 @@
 
 import importlib.util
 
+from .dialogue_template import rendered
 from .errors import DataError
 from .printable import printable
 
@@ -48,14 +49,8 @@ class Tokens:
         """Returns the tokens of a dialogue with one question, up to the answer."""
         if not self._template:
             raise DataError("it has no dialogue template; use `tpu text`")
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
         messages = [{"role": "system", "content": system}] * bool(system) + [{"role": "user", "content": question}]
-        try:
-            template = ImmutableSandboxedEnvironment().from_string(self._template)
-            return self.encoded(template.render(messages=messages, add_generation_prompt=True))
-        except Exception as error:  # a template is a program
-            raise DataError(f"its dialogue template is damaged: {printable(error, 200)}; use `tpu text`") from None
+        return self.encoded(rendered(self._template, messages))
 
     def decoder(self):
         """Returns a function of a token that returns the text that is complete with it."""
