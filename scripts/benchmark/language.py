@@ -21,7 +21,7 @@ _FORMATS = (None, "mxint8", "mxfp8", "mxfp4")
 _TOKENS = 256
 _CLOCK = 100e6  # Hz, for tokens a second
 _HEAD = [
-    *("weights", "n", "cycles a token", "of the bound", "words a token", "cycles of 32 tokens"),
+    *("weights", "n", "cycles a token", "of the bound", "words a token", "cycles of 64 tokens"),
     *("tokens a second at 100 MHz", "MB a token", "error of weights", "perplexity"),
 ]
 
@@ -72,7 +72,7 @@ def _figure(path, kind, ids):
         "cycles": of(lambda program: program.predicted_cycles),
         "bound": of(lambda program: program.bound),
         "words": of(lambda program: program.cost.read_beats + program.cost.write_beats) * config.bus_bytes // 4,
-        "prompt_cycles": blocks * many.predicted_cycles + parts * head.predicted_cycles,
+        "prompt_cycles": 2 * blocks * many.predicted_cycles + parts * head.predicted_cycles,  # a prompt runs 32 at a time
         "bytes": of(lambda program: len(program.model)),
         "perplexity": _perplexity(model, ids),
         "error": model.weights.error,
