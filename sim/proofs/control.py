@@ -128,7 +128,7 @@ class Subordinate(Proof):
             ),
             # promise: axil-unmapped
             "an unmapped address reads as 0": (self.reads(s) & ~any_of(known)) >> (data == 0),
-            # promise: axil-reads
+            # promise: axil-reads, write-one
             "a command follows from a write of 1 to its bit, and from nothing else": all_of(
                 t[f"run__{name}"] == (chosen[register] & s["bus__wstrb"][0] & s["bus__wdata"][bit])
                 for name, (register, bit) in commands.items()

@@ -56,6 +56,7 @@ def test_lane_rounds_hand_computed_sums():
         assert [hex(bits) for bits in found["rounded"]] == [hex(bits) for bits in expected]
 
 
+# promise: rounded-once
 def test_lane():
     rng = random.Random(seed())
     values = sums(rng, 2500)
@@ -77,6 +78,7 @@ def test_lane_with_table_rounds_or_truncates():
         assert (found["rounded"] == (values >> 16 if cut else golden.to_bfloat16(values))).all()
 
 
+# promise: planes-exact
 def test_lane_outputs_either_half():
     """A lane with `halves` outputs the upper or the lower 16 bits of the binary32 result, as `cut` and `low` select."""
     rng = random.Random(seed())
@@ -102,6 +104,7 @@ def test_amaranth(n, in_flight):
     assert simulate(result_units(Config(**config)), runs, seed=seed(), **config, count=10) >= 40
 
 
+# promise: pool-first, first-maximum
 @pytest.mark.parametrize(
     "n, features",
     [
@@ -167,6 +170,7 @@ def multiply(rows, **changes):
     return {"task": Task.MULTIPLY, "rows": rows, "operand": 100, "single": ones(rows), **changes}
 
 
+# promise: multiply-hazard
 @pytest.mark.parametrize(
     "features, table_lanes, grants",
     [

@@ -78,6 +78,7 @@ def both_lanes(values):
 FEW = [Function("silu"), Function("exp"), Function("clip", (-3,)), Function("hard_sigmoid", (1 / 6, 0.5))]
 
 
+# promise: table-rounds-once
 @pytest.mark.parametrize("function", all_but(FEW, TABLES), ids=str)
 def test_functions(function):
     x = operands(np.random.default_rng(seed()))
@@ -114,6 +115,7 @@ def test_random_tables():
         assert not len(wrong), f"{len(wrong)} wrong, first {x[tuple(wrong[0])]:#x}: {found[tuple(wrong[0])]:#x}"
 
 
+# promise: multiply-rounds
 def test_products():
     rng = np.random.default_rng(seed())
     x, w = numbers(rng, (2, 1 << 17, 2), 0.7, 16)

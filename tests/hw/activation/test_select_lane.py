@@ -38,6 +38,7 @@ def kept(operands, *, equal, number):
     return block().run(**columns)["keep"][1:]
 
 
+# promise: select-rounds
 @pytest.mark.slow
 def test_keeps_operands_above_zero():
     """A SELECT lane keeps exactly the operands above 0, for all 65,536 operands and regardless of `number`."""

@@ -60,6 +60,7 @@ def test_verilog(simulator):
     assert result["elements"] >= 45
 
 
+# promise: softmax-cycles
 @pytest.mark.parametrize("n, elements, rows, wide", [(4, 1, 1, 0), (8, 4, 1, 1), (4, 5, 2, 1), (4, 29, 3, 0), (8, 29, 3, 1)])
 def test_cycles(n, elements, rows, wide):
     """The cycles of an operation match the timing model, for equal numbers, whose sums are as large as possible."""

@@ -14,6 +14,7 @@ from amaranth_tpu.sim.rtl.streams import simulate_columns
 from seeds import seed
 
 
+# promise: maximum-order
 @pytest.mark.parametrize("strict", [False, True])
 def test_larger(strict):
     rng = random.Random(seed())
@@ -25,6 +26,7 @@ def test_larger(strict):
     assert found.tolist() == [int(pair[0] != pair[1] and largest(pair) == pair[0]) for pair in zip(a.tolist(), b.tolist())]
 
 
+# promise: maximum-order
 @pytest.mark.parametrize("strict", [False, True])
 def test_hand_sorted_values(strict):
     """The comparator finds the larger of each pair from a hand-sorted list of binary32 values. If `strict`, equal values are not

@@ -15,6 +15,7 @@ from seeds import seed
 from suites import slow
 
 
+# promise: array-rate
 @pytest.mark.parametrize(
     "n, stages, count",
     [*slow((2, 1, 8), (2, 2, 8)), (2, 3, 8), *slow((2, 4, 8), (2, 5, 8), (2, 8, 8), (4, 3, 5)), *slow((4, 1, 2), (4, 5, 5))],

@@ -71,6 +71,7 @@ def run(n=8, weight_rows=2, transposes=True, **sizes):
     return simulate(unpacker, bench, seed=seed(), n=n, weight_rows=weight_rows, transposes=transposes, **{"tiles": 2, **sizes})
 
 
+# promise: odd-tile
 @pytest.mark.parametrize(
     "sizes",
     [

@@ -115,7 +115,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
     return given_up
 
 
-# promise: data-order
+# promise: data-order, write-channels
 @pytest.mark.parametrize(
     "rates",
     [

@@ -78,6 +78,7 @@ async def traffic(ports, rng, *, layout=LAYOUT, ratio, count, answers, failing=F
     return ahead
 
 
+# promise: beat-order, transfer-rate
 @pytest.mark.parametrize("ratio, answers", all_but([(1, 0.2), (2, 0.2), (8, 1)], (1, 2, 8), (1, 0.2)))
 def test_random(ratio, answers):
     unit = ReadUnit(transfer=LAYOUT, bus_width=64, vector_width=64 * ratio)

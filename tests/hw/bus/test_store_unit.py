@@ -102,6 +102,7 @@ def store_unit(ratio, latency, layout=LAYOUT):
     return StoreUnit(transfer=layout, bus_width=64, vector_width=64 * ratio, outstanding=4, latency=latency)
 
 
+# promise: store-ends
 @pytest.mark.parametrize(
     "ratio, rates, latency",
     all_but(
@@ -130,6 +131,7 @@ async def one_store(ports, rng, vectors):
     return sent
 
 
+# promise: transfer-rate
 @pytest.mark.parametrize("latency", [1, 2])
 def test_throughput(latency):
     """A vector as wide as the bus is sent in every cycle."""

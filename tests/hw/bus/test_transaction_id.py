@@ -34,6 +34,6 @@ async def resets(ports, rng, *, count):
     return ids
 
 
-# promise: old-responses
+# promise: old-responses, late-responses
 def test_resets():
     assert simulate(TransactionId(), resets, seed=seed(), count=300) == {0, 1}

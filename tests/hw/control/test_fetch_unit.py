@@ -61,6 +61,7 @@ RATES = [(1, 1), (0.1, 0.9), (1, 0.1)]
 FAST = [((4, 32), RATES[0]), ((4, 32), RATES[2]), ((64, 64), RATES[1])]
 
 
+# promise: word-bytes
 @pytest.mark.parametrize("bus, rates", all_but(FAST, [(4, 32), (8, 32), (32, 32), (64, 64)], RATES))
 def test_words_of_the_region_arrive_in_order(bus, rates):
     (bus_bytes, step), (takes, answers) = bus, rates

@@ -193,5 +193,6 @@ async def one_reason(ports, rng):
         assert cycles > 5 and found == [cycles if index == number else 0 for index in range(count)]
 
 
+# promise: one-reason
 def test_one_reason_counts_all_cycles():
     simulate(RunControl(config=Config(ring=True)), one_reason, seed=seed())

@@ -54,7 +54,7 @@ async def combinations(ports, rng, config):
     assert all(counts.values())
 
 
-# promise: counters
+# promise: counters, one-reason
 @pytest.mark.parametrize("ring", [False, True])
 def test_every_input_gives_its_reason(ring):
     config = Config(ring=ring)

@@ -22,7 +22,7 @@ def test_networks(rng, simulator, memory):
     check_networks(rng, SMALL, 3 if simulator == "icarus" else 12, simulator=simulator, memory=memory)
 
 
-# promise: order-of-sums
+# promise: order-of-sums, sum-order, padding
 @pytest.mark.parametrize("sizes", slow(MIXED, SMALLEST, *SIZES), ids=str)
 def test_sizes(rng, sizes):
     check_networks(rng, Config(**{**TINY, **sizes}), 3, memory={"latency": 9, "pause_percent": 15}, most=24)

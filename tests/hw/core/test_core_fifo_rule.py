@@ -54,7 +54,7 @@ def edge_cases(rng, host, config, count):
     return cases
 
 
-# promise: ends-as-far-as-it-can
+# promise: ends-as-far-as-it-can, standstill
 @pytest.mark.parametrize("in_flight", [4, 8, 16, 32])
 def test_limits_of_the_model(rng, in_flight):
     config = Config(**{**TINY, "n": 2, "bus_width": 32, "weight_fifo_depth": 2, "in_flight": in_flight})
@@ -128,7 +128,7 @@ def keeps_the_rule(config, program):
     return True
 
 
-# promise: fifo-rule
+# promise: fifo-rule, rule-ends
 @pytest.mark.parametrize("in_flight", [4, 16])
 def test_the_rule_is_enough(rng, in_flight):
     config, checked = Config(**{**TINY, "weight_fifo_depth": 2, "in_flight": in_flight}), 0
@@ -147,7 +147,7 @@ def test_the_compiler_keeps_it(rng):
     network_runs(rng, config, MemoryBuilder(rng, 1 << 22), 20)
 
 
-# promise: fifo-rule
+# promise: fifo-rule, standstill, leaves-early, loads-end
 @pytest.mark.parametrize("in_flight", slow(4, 16))
 def test_limits(rng, in_flight):
     config = Config(**TINY | NARROW | {"in_flight": in_flight})

@@ -128,6 +128,7 @@ def test_end_of_the_address_space(rng):
     same(host.bytes, result["memory"])
 
 
+# promise: invalid-ends
 def test_matmul_without_a_tile(rng):
     host, machine = MemoryBuilder(rng), Machine(SMALL)
     missing = Case(

@@ -36,6 +36,7 @@ def test_programs(rng, tmp_path, size, pause, link_latency):
             assert core["ring_sent"] == core["ring_received"] == words_of(words, size)
 
 
+# promise: ring-fault-of-one
 @pytest.mark.slow
 def test_ring_recovers_after_one_core_faults(rng, tmp_path):
     """If one core faults in the middle of a program, the other core ends with TIMEOUT. After a flush both cores run without a
@@ -68,6 +69,7 @@ def test_refused(arguments, said):
         Pod(POD, **arguments)
 
 
+# promise: pod-core-once
 @pytest.mark.slow
 def test_the_core_is_there_once():
     text = pod_to_verilog(POD, cores=4)

@@ -30,6 +30,7 @@ async def traffic(ports, rng, *, width, ratio, pace):
         await ports.tick()
 
 
+# promise: beat-order
 @pytest.mark.parametrize("pace", [0.5, 1])
 @pytest.mark.parametrize("width, ratio", [(8, 1), (5, 2), (16, 2), (3, 3), (8, 4), (4, 8)])
 def test_random(width, ratio, pace):

@@ -180,7 +180,7 @@ async def program(ports, rng, *, config, matmuls, wild, weights_pace):
     return issued
 
 
-# promise: tile-order
+# promise: tile-order, sum-order
 @pytest.mark.parametrize(
     "n, stages, count, wild, weights_pace",
     [

@@ -57,6 +57,7 @@ def run(config, **options):
     return simulate(unit, traffic, seed=seed(), config=config, count=80, **options)
 
 
+# promise: pass-order
 @pytest.mark.parametrize("attention", [*slow(False), True])
 @pytest.mark.parametrize("offers, takes", [(0.5, 0.5), (0.1, 1), *slow((1, 0.1))])
 def test_random(offers, takes, attention):

@@ -150,6 +150,7 @@ def test_one_bias_row_per_row(delay, longest, offers):
     run(todo, ATTENTION, delay=delay, offers=offers, tile=lambda rng: rng.randrange(2, 6), blocks=0.3)
 
 
+# promise: pass-cycles
 @pytest.mark.parametrize("n", [*slow(2), 4, *slow(8)])
 @pytest.mark.parametrize("length", [1, *slow(2), 3, 4, 7, *slow(8, 16)])
 def test_one_tile_every_max_of_rows_and_n(n, length):

@@ -47,6 +47,7 @@ def test_a_reset_without_a_flush_is_refused(rng, tmp_path, mode):
     assert all(is_output_right(after, memories, regions[2]))
 
 
+# promise: ring-after-reset
 @pytest.mark.parametrize("size", [2, *slow(3)])
 def test_first_ring_after_aresetn_needs_a_flush(rng, tmp_path, size):
     words = [LOAD, ring(), STORE, HALT]
@@ -85,7 +86,7 @@ def test_a_core_alone_needs_no_flush(rng, tmp_path):
     assert all(is_output_right(after, memories, regions[1]))
 
 
-# promise: ring-mismatch
+# promise: ring-mismatch, ring-fewest-rounds
 @pytest.mark.parametrize(
     "one, other",
     [
@@ -113,6 +114,7 @@ def test_two_cores_of_one_rank(rng, tmp_path):
     assert "RING" in causes(results[0])
 
 
+# promise: ring-waiting
 @pytest.mark.parametrize("first", slow(3, 0, 6))
 def test_ring_that_does_not_complete_times_out(rng, tmp_path, first):
     """If a RING does not complete, the core ends with the model's TIMEOUT and `fault_pc`. STOREs after earlier RINGs have the
@@ -149,7 +151,7 @@ def misfit(rng, size):
     return programs
 
 
-# promise: ring-mismatch, ring-done
+# promise: ring-mismatch, ring-done, ring-done-bits
 @pytest.mark.parametrize("size, link_latency", slow(*((size, latency) for size in (2, 3, 5) for latency in (0, 3))))
 def test_random_misfits(rng, tmp_path, size, link_latency):
     """A core that ends with DONE matches the machine model bit for bit. If no core ends with the fault RING, the faults of all

@@ -147,7 +147,7 @@ async def wrong_marks(ports, rng, *, count):
         loop.fault = None
 
 
-# promise: ring-marks
+# promise: ring-marks, ring-tuser
 @pytest.mark.parametrize("count", [12, *slow(200)])
 def test_wrong_marks(count):
     simulate(RingUnit(config=CONFIG), wrong_marks, seed=seed(), count=count)

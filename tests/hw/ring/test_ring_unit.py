@@ -43,7 +43,7 @@ def test_random(size, links):
     simulate(RingUnits(config=config, size=size), buckets, seed=seed(), config=config, size=size, count=4, **links)
 
 
-# promise: ring-bits, ring-unchanged
+# promise: ring-bits, ring-unchanged, ring-modes, ring-rounds
 @pytest.mark.parametrize(
     "size, latency", slow((3, 1), (2, 0), (8, 3), *((size, latency) for size in range(1, 9) for latency in (0, 1, 20, 256)))
 )

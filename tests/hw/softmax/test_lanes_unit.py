@@ -102,6 +102,7 @@ async def one_operation(ports, config, elements, rows, wide, normalize):
 CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
 
 
+# promise: softmax-lane-cycles, normalize-cycles
 @pytest.mark.parametrize("opcode", [Opcode.SOFTMAX, Opcode.NORMALIZE])
 @pytest.mark.parametrize("n, lanes", [(4, 4), *slow((4, 2), (8, 4), (16, 4), (16, 16))])
 def test_cycles(n, lanes, opcode):

@@ -32,6 +32,7 @@ def operands(rng, table, count):
     return np.where((bits & 0x7F800000 == 0x7F800000) & (bits & 0x7FFFFF != 0), 0x7FC00000, bits).astype(np.uint32)
 
 
+# promise: table-rounds-once
 def test_table(rng):
     for _ in range(100):
         table = random_table(rng)
@@ -55,6 +56,7 @@ def rows(rng):
     yield from (special, np.full((1, 4), -np.inf), rng.normal(size=(2, 300)))
 
 
+# promise: softmax-nan
 def test_softmax(rng):
     with np.errstate(over="ignore"):
         groups = [np.asarray(group, np.float32) for group in rows(rng)]
@@ -64,6 +66,7 @@ def test_softmax(rng):
             assert softmax_of_text([int(x) for x in row]) == found.tolist(), row.view(np.float32)
 
 
+# promise: normalize-nan
 def test_normalize(rng):
     with np.errstate(over="ignore"):
         groups = [np.asarray(group, np.float32) for group in rows(rng)]

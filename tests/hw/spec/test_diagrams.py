@@ -101,6 +101,7 @@ DIAGRAMS = {
 }
 
 
+# promise: load-done, store-ahead
 @pytest.mark.parametrize("title", DIAGRAMS)
 def test_block_does_what_its_diagram_shows(title):
     component, values, options = DIAGRAMS[title]()

@@ -63,6 +63,7 @@ def test_hand_computed_rows():
         assert [hex(bits) for bits in normalize(np.array([row], np.uint32), **fields)[0]] == [hex(bits) for bits in results], row
 
 
+# promise: normalize-exact-sum
 def test_results_do_not_depend_on_order(rng):
     """Results do not depend on the order of a row's elements or on other rows."""
     x = rng.normal(3, 2, (20, 150)).astype(np.float32).view(np.uint32)

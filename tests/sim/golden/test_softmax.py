@@ -73,6 +73,7 @@ def test_hand_computed_softmax():
         assert [hex(bits) for bits in softmax(np.array([row], np.uint32))[0]] == [hex(bits) for bits in results], row
 
 
+# promise: softmax-exact-sum
 def test_softmax_does_not_depend_on_order():
     """Softmax of a row does not depend on the order of its elements, on elements whose result is 0, or on other rows."""
     rng = np.random.default_rng(seed())

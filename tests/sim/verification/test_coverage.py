@@ -141,7 +141,7 @@ def rewired(verilog, port, expression):
     return f"{before}{name}{ports}{end}  wire [31:0] inner;\n  assign {port} = {expression};\n{body}"
 
 
-# promise: stride-of-one, misaligned
+# promise: stride-of-one, misaligned, table-persists
 @pytest.mark.parametrize("cores", slow(1, 2))
 def test_jobs_on_the_rtl(monkeypatch, seed, cores):
     """Random jobs agree with the C model. A register that reads a wrong bit, and an address that changes while it is offered, are
