@@ -1,14 +1,16 @@
 """Coverage of three cores by random programs: `python -m amaranth_tpu.scripts.coverage`, half an hour.
 
 Lines, branches and toggles of the Verilog, counted by Verilator and merged over all jobs. Every job is compared with the C model.
+Directed jobs come first. Random ones follow, which are steered to the events that are still missing.
 Points that need not be covered have a waiver with a reason in `sim/verification/waivers.txt`. A waiver without points, or for a
-point that was hit, is an error.
+point that was hit, is an error. The same command with the same `--seed` resumes an interrupted run.
 """
 
+import hashlib
 import json
-import tempfile
+import shutil
 from collections import Counter, defaultdict
-from pathlib import Path
+from dataclasses import astuple
 from typing import Annotated
 
 import numpy as np
@@ -16,10 +18,11 @@ import typer
 from rich.console import Console
 
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.hw.tools.process import ToolError
+from amaranth_tpu.hw.tools.process import ToolError, build_directory, write_whole
 from amaranth_tpu.sim.rtl.runner import SimulationError
 from amaranth_tpu.sim.rtl.verilog_cache import verilog_of
-from amaranth_tpu.sim.verification.coverage import KINDS, Tally, WaiverError, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.coverage import KINDS, WAIVERS, Point, Tally, WaiverError, judge, read_points, read_waivers
+from amaranth_tpu.sim.verification.directed import directed_jobs
 from amaranth_tpu.sim.verification.events import expected_events, reached_events
 from amaranth_tpu.sim.verification.jobs import Mismatch, Session
 
@@ -33,31 +36,64 @@ __all__ = ["CORES", "measure"]
 
 #: Cores, and the sizes of the rings in which they run.
 CORES = {"default": ({}, (1,)), "transformer": ({}, (1,)), "training": ({"ring": True}, (1, 3, 8))}
-#: Jobs from power-up to the end of a simulation.
-_SESSION = 100
-#: Jobs up to which the build takes longer than the simulation.
-_FEW = 400
+#: Random jobs from power-up to the end of a simulation.
+_SESSION = 50
+#: Random jobs up to which the build takes longer than the simulation.
+_FEW = 20
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def measure(name, n, jobs, seed, folder, progress):
-    """Runs jobs on a core. Returns its Verilog, the files of coverage, and `{event: how often it was reached}`."""
+def _sessions(config, sizes, jobs):
+    """Returns (cores, directed jobs, number of random jobs) of each simulation. A job of a ring takes as long as a job of each of
+    its cores."""
+    share, sessions = -(-jobs // len(sizes)), []
+    for cores in sizes:
+        counts = [min(_SESSION, rest // cores) for rest in range(share, 0, -_SESSION * cores)]
+        sessions += [(cores, directed_jobs(config, cores), 0), *((cores, [], count) for count in counts if count)]
+    return sessions
+
+
+def _place(n, jobs, seed):
+    """Returns the folder of finished simulations, whose name depends on the stimulus and its source."""
+    sources = [path.read_bytes() for path in sorted(WAIVERS.parent.glob("*")) if path.suffix in (".py", ".cpp")]
+    digest = hashlib.sha256(b"".join([*sources, json.dumps([n, jobs, seed]).encode()])).hexdigest()
+    place = build_directory() / "coverage" / digest[:20]
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _simulated(path, session, verilog, quick):
+    """Runs a session and writes its points and events to a file."""
+    data = path.with_suffix(".dat")
+    results = session.run(data, quick=quick)
+    points, events = read_points([data], verilog), reached_events(session.config, session, results)
+    data.unlink()
+    found = {"points": [[*astuple(point), count] for point, count in points.items()]}
+    write_whole(path, json.dumps(found | {"events": [[*event, count] for event, count in events.items()]}))
+
+
+def measure(name, n, jobs, seed, place, progress):
+    """Runs jobs on a core. Returns `{point: count}` and `{event: how often it was reached}`. The folder `place` keeps finished
+    simulations, which are not run again."""
     changes, sizes = CORES[name]
-    config, paths = from_preset(name, n=n, **changes), []
-    events = Counter(dict.fromkeys(expected_events(config), 0))
-    total = -(-jobs // _SESSION)
-    for number in range(total):
-        # A job of a large ring takes as long as a job of each of its cores.
-        cores = sizes[number % len(sizes)]
-        session = Session(seed + number, config, cores)
-        for _ in range(max(1, min(jobs, _SESSION) // cores)):
-            session.draw()
-        paths.append(Path(folder) / f"{name}-{number}.dat")
-        reached = reached_events(config, session, session.run(paths[-1], quick=jobs <= _FEW))
-        events.update({event: count for event, count in reached.items() if event in events})
-        progress(number + 1, total)
-    return verilog_of(config), paths, events
+    config = from_preset(name, n=n, **changes)
+    verilog, counts, events = verilog_of(config), Counter(), Counter(dict.fromkeys(expected_events(config), 0))
+    key = hashlib.sha256(verilog.encode()).hexdigest()[:12]
+    sessions = _sessions(config, sizes, jobs)
+    for number, (cores, directed, random) in enumerate(sessions):
+        path = place / f"{name}-{key}-{number}.json"
+        if not path.exists():
+            missed = {event for event, reached in events.items() if not reached}
+            session = Session(seed + number, config, cores, missed, directed)
+            for _ in range(len(directed) + random):
+                session.draw()
+            _simulated(path, session, verilog, quick=jobs <= _FEW)
+        found = json.loads(path.read_text())
+        counts.update({Point(*values): count for *values, count in found["points"]})
+        events.update({tuple(event): count for *event, count in found["events"] if tuple(event) in events})
+        progress(number + 1, len(sessions))
+    return counts, events
 
 
 def _rows(blocks):
@@ -93,7 +129,7 @@ def _missed(blocks):
 def coverage(
     cores: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(CORES)}. Default: all.")] = None,
     n: Annotated[int, typer.Option(help="Rows and columns of the array, 2 or 4.")] = 4,
-    jobs: Annotated[int, typer.Option(min=1, help="Random jobs for each core.")] = 1500,
+    jobs: Annotated[int, typer.Option(min=1, help="Random jobs for each core, beside the directed ones.")] = 150,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first jobs. Default: drawn.")] = None,
     missed: Annotated[bool, typer.Option("--missed", help="List the points that were missed.")] = False,
     as_json: Json = False,
@@ -107,11 +143,11 @@ def coverage(
         raise typer.BadParameter("--write takes no choice: the table has all cores")
     seed = int(np.random.default_rng().integers(1 << 30)) if seed is None else seed
     waivers, found, events, hit, useless = read_waivers(), {}, {}, {}, Counter()
-    chosen = cores or list(CORES)
+    chosen, place = cores or list(CORES), _place(n, jobs, seed)
     for name in chosen:
-        with tempfile.TemporaryDirectory() as folder, progress_bar(console, f"{name} (sessions)") as advance:
-            verilog, paths, events[name] = measure(name, n, jobs, seed, folder, advance)
-            found[name], own_hit, own_useless = judge(read_points(paths, verilog), waivers, name)
+        with progress_bar(console, f"{name} (sessions)") as advance:
+            counts, events[name] = measure(name, n, jobs, seed, place, advance)
+        found[name], own_hit, own_useless = judge(counts, waivers, name)
         hit |= own_hit
         useless.update(own_useless)
     if as_json:
@@ -129,6 +165,7 @@ def coverage(
     problems += [f"waives nothing: {one.module} {one.pattern}" for one in waivers if useless[one] == len(chosen) == len(CORES)]
     if problems and n == 4:  # ranges of bits hold for this n
         raise WaiverError("; ".join(problems[:10]))
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _table(blocks):

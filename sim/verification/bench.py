@@ -29,13 +29,14 @@ class CoreJob:
     """The memory and the script of one core.
 
     `segments` : list of (address, bytes, reported); the bench returns the final contents of reported ones. All other addresses
-    respond with errors, and so do the addresses from `errors[0]` to `errors[1]`. Transactions after the first `hang_after` ones
-    have no response.
+    respond with errors, and so do the addresses from `errors[0]` to `errors[1]`. Transactions after the first `hang_after` ones,
+    and those that begin at the addresses from `silent[0]` to `silent[1]`, have no response.
     """
 
     segments: list
     script: list = field(default_factory=list)
     errors: tuple = ((1 << 64) - 1, 0)
+    silent: tuple = ((1 << 64) - 1, 0)
     hang_after: int = NEVER
 
     def write(self, register, value, strobe=15):
@@ -109,7 +110,8 @@ def _pair(value):
 def _encoded(job):
     parts = [np.array([job.seed & NEVER, job.latency, round(256 * job.pause), job.link_latency], "<u4").tobytes()]
     for core in job.cores:
-        head = [*_pair(core.errors[0]), *_pair(core.errors[1]), core.hang_after, len(core.segments)]
+        ranges = [word for address in (*core.errors, *core.silent) for word in _pair(address)]
+        head = [*ranges, core.hang_after, len(core.segments)]
         parts.append(np.array(head, "<u4").tobytes())
         for address, contents, reported in core.segments:
             parts += [np.array([*_pair(address), len(contents), reported], "<u4").tobytes(), bytes(contents)]

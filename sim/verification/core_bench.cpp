@@ -71,7 +71,7 @@ struct Core {
 
     // host memory
     uint32_t latency = 1, pause = 0, accepted = 0, hang_after = ~0u;
-    uint64_t error_first = ~0ull, error_last = 0;
+    uint64_t error_first = ~0ull, error_last = 0, silent_first = ~0ull, silent_last = 0;
     std::deque<Burst> reading, writing;
     std::deque<Beat> beats;
     size_t open = 0;  // bursts of `writing`, from the end on, without all their data
@@ -100,7 +100,10 @@ struct Core {
         return place(address) ? 0 : 3;
     }
 
-    uint64_t due() { return accepted++ >= hang_after ? ~0ull : now + latency + (pause ? draw() % (latency + 1) : 0); }
+    uint64_t due(uint64_t address) {
+        if (accepted++ >= hang_after || (address >= silent_first && address <= silent_last)) return ~0ull;
+        return now + latency + (pause ? draw() % (latency + 1) : 0);
+    }
 
     void clear_bus() {
         reading.clear(), writing.clear(), beats.clear();
@@ -175,11 +178,11 @@ struct Core {
         if (top.m_axi_bvalid && top.m_axi_bready) finish_write();
         if (top.m_axi_arvalid && top.m_axi_arready) {
             check_burst(top.m_axi_araddr, top.m_axi_arlen, top.m_axi_arsize, top.m_axi_arburst);
-            reading.push_back({uint64_t(top.m_axi_araddr), due(), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid)});
+            reading.push_back({uint64_t(top.m_axi_araddr), due(top.m_axi_araddr), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid)});
         }
         if (top.m_axi_awvalid && top.m_axi_awready) {
             check_burst(top.m_axi_awaddr, top.m_axi_awlen, top.m_axi_awsize, top.m_axi_awburst);
-            writing.push_back({uint64_t(top.m_axi_awaddr), due(), uint32_t(top.m_axi_awlen), uint32_t(top.m_axi_awid)});
+            writing.push_back({uint64_t(top.m_axi_awaddr), due(top.m_axi_awaddr), uint32_t(top.m_axi_awlen), uint32_t(top.m_axi_awid)});
             ++open;
         }
         if (top.m_axi_wvalid && top.m_axi_wready) {
@@ -285,7 +288,8 @@ struct Core {
 };
 
 static void load(File& jobs, Core& core) {
-    core.error_first = jobs.wide(), core.error_last = jobs.wide(), core.hang_after = jobs.word();
+    core.error_first = jobs.wide(), core.error_last = jobs.wide();
+    core.silent_first = jobs.wide(), core.silent_last = jobs.wide(), core.hang_after = jobs.word();
     core.segments.resize(jobs.word());
     for (Segment& segment : core.segments) {
         segment.address = jobs.wide();

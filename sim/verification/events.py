@@ -1,14 +1,14 @@
 """Events that random jobs should reach: hazards of instructions, faults, ends of memories, channels under backpressure."""
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import Fault, Format, Opcode, records, space_depth, spaces_of
 
 from .bench import CHANNELS
 
-__all__ = ["expected_events", "reached_events"]
+__all__ = ["expected_events", "program_events", "reached_events"]
 
 #: Instructions back to which hazards are searched.
 _DISTANCE = 3
@@ -19,10 +19,13 @@ _HAZARDS = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 def expected_events(config):
     """Returns the events of a core, as tuples of text."""
-    found = set()
+    found, accesses = set(), defaultdict(set)
+    for record in records(config).values():
+        for span in record.spans:
+            accesses[span.space].add(span.use)
     for opcode, record in records(config).items():
-        uses = {span.use for span in record.spans}
-        kinds = {kind for (_, use), kind in _HAZARDS.items() if use in uses}
+        uses = {(before, span.use) for span in record.spans for before in accesses[span.space]}
+        kinds = {kind for pair, kind in _HAZARDS.items() if pair in uses}
         # promise: hazards (hazards of each instruction, in runs that end and that fault)
         # A job that ends early keeps the function table, so that later jobs need not load it.
         ends = ("done",) if opcode is Opcode.LOAD_TABLE else ("done", "ended early")
@@ -59,7 +62,7 @@ def reached_events(config, session, results):
     for trial, cores in zip(session.trials, results):
         fault = session.fault_of(cores[0])
         end = "done" if trial.after is not None else "ended early"
-        found.update(_hazards(config, trial.program, session.cores, end))
+        found.update(program_events(config, trial.program, session.cores, end))
         found.update(("stalled", name) for core in cores for name, count in core.stalls.items() if count)
         if fault:
             found[fault[0], "fault"] += 1
@@ -67,7 +70,8 @@ def reached_events(config, session, results):
     return found
 
 
-def _hazards(config, program, cores, end):
+def program_events(config, program, cores, end):
+    """Yields the events of a program that ends as `end` says: its hazards, and accesses to the ends of memories."""
     recent = []
     for word in program:
         if isinstance(word, int):

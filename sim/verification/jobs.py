@@ -7,23 +7,27 @@ import numpy as np
 
 from amaranth_tpu.hw.spec.encoding import encode
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Fault, Opcode, Region, records, space_depth
-from amaranth_tpu.hw.spec.registers import REGISTER, registers_of, stalls_of
+from amaranth_tpu.hw.spec.registers import stalls_of
 
 from ..golden.c_machine import CCore, CMachineRing
 from ..rtl.number_classes import numbers
-from .bench import NEVER, CoreJob, Job, run_jobs
-from .programs import SIZES, Hazards
-from .spoils import lacks_tiles, other_rings, refusal, spoiled_region
+from .bench import CoreJob, Job, run_jobs
+from .directed import Directed
+from .events import expected_events, program_events
+from .host_script import ENDED, write_script
+from .layout import lay_out
+from .programs import SIZES, Hazards, initialisation, revelation
+from .spoils import lacks_tiles, other_rings, refusal, refused_part, spoiled_region, transfer_alone, wide_word
 
 __all__ = ["KINDS", "Mismatch", "Session", "Trial"]
 
+#: Programs from which the one with the most missed events is chosen.
+_DRAWS = 3
 #: Kinds of jobs, with the weights with which they are drawn.
 KINDS = {
     "clean": 8, "refused": 18, "bad region": 2, "bus error": 3, "dead bus": 1,
-    "abort": 1, "restart": 1, "reset": 1, "other rings": 2,
+    "abort": 1, "restart": 1, "reset": 1, "other rings": 2, "bad ring": 1,
 }  # fmt: skip
-_QUIET, _FLUSH = 1 << REGISTER["status"].fields["quiet"][0], 1 << REGISTER["ring"].fields["flush"][0]
-_ENDED = ("status", "fault_cause", "fault_pc", "cycles", "busy")
 
 
 class Mismatch(AssertionError):
@@ -61,7 +65,7 @@ def relocated(program, bases):
 
 
 class Session:
-    """Random jobs for cores that start after power-up.
+    """Random jobs for cores that start after power-up. They are steered to events that no job has reached.
 
     Parameters
     ----------
@@ -69,10 +73,15 @@ class Session:
     config : Config
     cores : int
         More than 1 needs `ring`.
+    missed : set of events, optional
+        Events to reach, see :mod:`.events`. Default: all.
+    directed : sequence of Directed
+        The first jobs. The others are random.
     """
 
-    def __init__(self, seed, config, cores=1):
+    def __init__(self, seed, config, cores=1, missed=None, directed=()):
         self.seed, self.config, self.cores = seed, config, cores
+        self.missed, self.directed = set(expected_events(config) if missed is None else missed), list(directed)
         self.rng = np.random.default_rng(seed)
         self.ring, self.registers = CMachineRing(config, [{}] * cores), CCore(config)
         self.trials, self.is_dead = [], True
@@ -121,73 +130,105 @@ class Session:
         drawn = hazards.make(30 + self.below(60), self.cores)
         return self._loosened(relocated([(opcode, dict(fields)) for opcode, fields in drawn], bases))
 
-    def _places(self, sizes):
-        """Returns the address of each region's contents, in different parts of the address space, and its distance from the
-        region's base."""
-        bus, share, places = self.config.bus_bytes, (1 << self.config.address_width) // len(sizes), {}
-        for number, name in enumerate(self.rng.permutation(list(sizes))):
-            room = (share - sizes[name]) // bus
-            place = number * share + int(self.rng.choice([0, room, self.below(room + 1)])) * bus
-            most = min(place // 32, (1 << 27) - sizes[name] // 32) + 1
-            places[str(name)] = place, 32 * self.below(min(most, 1 << self.below(28)))
-        return places
+    def _best_program(self, number, small, bases, sizes, end):
+        """Returns the program, of a few random ones, that reaches the most missed events. They then count as reached."""
+        programs = [self._program(number, small, bases, sizes) for _ in range(_DRAWS)]
+        reached = [self.missed.intersection(program_events(self.config, one, self.cores, end)) for one in programs]
+        best = max(range(_DRAWS), key=lambda index: len(reached[index]))
+        self.missed -= reached[best]
+        return programs[best]
+
+    def _given_program(self, directed, sizes):
+        hazards = Hazards(self.rng, self.config, sizes=sizes)
+        hazards.cores = self.cores
+        body = directed.body(hazards)
+        ends = (initialisation, revelation) if directed.kind == "clean" else (lambda *_: [], lambda *_: [(Opcode.HALT, {})])
+        return [*ends[0](self.config, sizes), *body, *ends[1](self.config, sizes)]
 
     def _image(self, program):
         words = [word if isinstance(word, int) else encode(word[0], **word[1]) for word in program]
         return b"".join(word.to_bytes(self.config.instruction_bytes, "little") for word in words)
 
+    def _drawn(self, given, number, small, bases, sizes):
+        """Returns the program of a job before its faults, and the target of the fault, if it has one."""
+        end = "done" if given.kind == "clean" else "ended early"
+        if given.body:
+            program = self._given_program(given, sizes)
+            self.missed -= set(program_events(self.config, program, self.cores, end))
+        elif given.kind in ("refused", "bus error"):
+            program = self._program(number, small, bases, sizes)
+        else:
+            program = self._best_program(number, small, bases, sizes, end)
+        if given.kind != "clean":
+            program = [word for word in program if word[0] is not Opcode.LOAD_TABLE]
+        if given.kind == "refused":  # without the initialisation, because its results are undefined
+            return refused_part(self, program)
+        if given.kind == "bus error":
+            return transfer_alone(self, program)
+        if given.kind == "bad ring":
+            program.insert(self.below(len(program)), (Opcode.RING, {"segment": 1, "rounds": 1}))
+        return program, None
+
+    def _spoil(self, given, program, layout, target):
+        """Adds the fault of a job to its program or its regions. Returns the accepted faults."""
+        kind = given.kind
+        if kind == "refused":
+            ends = layout.ends
+            cause, place = wide_word(self, program, ends, given.wide) if given.wide else refusal(self, program, ends, target)
+            faults = {(cause, layout.pc(place)), *([("TIMEOUT", None)] if lacks_tiles(program) else [])}
+        elif kind == "bad region":
+            place = spoiled_region(self, program, layout.bases, layout.ends, *given.spoil)
+            faults = {None if place is None else ("ADDRESS", layout.pc(place))}
+        elif kind == "bad ring":
+            return {("RING", layout.pc(next(place for place, word in enumerate(program) if word[0] is Opcode.RING)))}
+        else:
+            causes = {"bus error": ("BUS_READ", "BUS_WRITE"), "dead bus": ("TIMEOUT",)}.get(kind, ())
+            faults = {None, *((cause, None) for cause in causes), *([("TIMEOUT", None)] if given.silent else [])}
+        if self.cores > 1 and kind != "clean":  # a core that stops also ends the runs of the others
+            faults = {None, *((cause.name, None) for cause in Fault)}
+        return faults
+
     def draw(self):
         """Draws the next job, and appends its :class:`Trial`."""
         number = len(self.trials)
-        kinds = {kind: weight for kind, weight in KINDS.items() if self.cores > 1 or kind != "other rings"}
-        kind = "clean" if number == 0 else str(self.rng.choice(list(kinds), p=np.array([*kinds.values()]) / sum(kinds.values())))
-        small, bases = self._window()
+        given = self.directed.pop(0) if self.directed else Directed(self._kind(number))
+        kind = given.kind
+        small, rows = (self.config, {}) if given.body else self._window()
         sizes = self._sizes(small)
-        program = self._program(number, small, bases, sizes)
-        if kind != "clean":
-            program = [word for word in program if word[0] is not Opcode.LOAD_TABLE]
-        if kind == "refused":  # without the initialisation, because its results are undefined
-            program = program[-1 - self.below(6 if self.chance(0.5) else 30) :]
+        sizes |= {name: max(size, sizes[name]) for name, size in given.sizes.items()}
+        program, target = self._drawn(given, number, small, rows, sizes)
         sizes["MODEL"] = self.config.instruction_bytes * (len(program) + 1)
-        places = self._places(sizes)
-        shifts = {name: shift for name, (_, shift) in places.items()}
-        bases = {name: place - shift for name, (place, shift) in places.items()}
-        ends, most = {name: shifts[name] + size for name, size in sizes.items()}, 1 << self.config.address_width
-        # Sizes need not be whole beats.
-        ends |= {name: min(end + self.below(32), most - bases[name]) for name, end in ends.items() if name != "MODEL"}
-        causes = {"bus error": ("BUS_READ", "BUS_WRITE"), "dead bus": ("TIMEOUT",)}.get(kind, ())
-        faults = {None, *((cause, None) for cause in causes)}
-        near, program = self._image(program), relocated(program, shifts)
-        if kind == "refused":
-            cause, place = refusal(self, program, ends)
-            faults = {(cause, shifts["MODEL"] + place * self.config.instruction_bytes)}
-            if lacks_tiles(program):
-                faults.add(("TIMEOUT", None))
-        elif kind == "bad region":
-            place = spoiled_region(self, program, bases, ends)
-            faults = {None if place is None else ("ADDRESS", shifts["MODEL"] + place * self.config.instruction_bytes)}
-        if self.cores > 1 and kind != "clean":  # a core that stops also ends the runs of the others
-            faults = {None, *((cause.name, None) for cause in Fault)}
+        layout = lay_out(self, sizes)
+        near, program = self._image(program), relocated(program, layout.shifts)
+        faults = self._spoil(given, program, layout, target)
         image = self._image(program).ljust(sizes["MODEL"], b"\0")
-        contents = [{name: self._numbers(size) for name, size in sizes.items() if name != "MODEL"} for _ in range(self.cores)]
+        contents = [
+            {name: given.contents(name, size) or self._numbers(size) for name, size in sizes.items() if name != "MODEL"}
+            for _ in range(self.cores)
+        ]
         job = Job(
             cores=[],
             seed=self.below(1 << 32),
-            latency=400 if self.chance(0.04) else int(self.rng.choice([1, 2, 5, 25, 60])),
-            pause=float(self.rng.choice([0, 0.1, 0.4])),
+            latency=given.latency if given.body else 400 if self.chance(0.04) else int(self.rng.choice([1, 2, 5, 25, 60])),
+            pause=0.0 if given.body else float(self.rng.choice([0, 0.1, 0.4])),
             link_latency=self.below(4),
         )
         for rank, own in enumerate(contents):
             if kind == "other rings" and rank == self.cores - 1:
                 image = self._image(other_rings(self, program)).ljust(sizes["MODEL"], b"\0")
-            core = CoreJob([(places[name][0], data, True) for name, data in own.items()])
-            core.segments.append((places["MODEL"][0], image, False))
-            self._script(core, kind, rank, places, sizes, bases, ends)
+            core = CoreJob([(layout.places[name][0], data, True) for name, data in own.items()])
+            core.segments.append((layout.places["MODEL"][0], image, False))
+            write_script(self, core, given, rank, layout, target)
             job.cores.append(core)
-        self.is_dead = kind in ("dead bus", "reset")
-        self.trials.append(
-            Trial(kind, program, shifts["MODEL"], job, faults, self._expected(contents, near) if kind == "clean" else None)
-        )
+        self.is_dead = kind in ("dead bus", "reset") or given.silent is not None
+        after = self._expected(contents, near) if kind == "clean" else None
+        self.trials.append(Trial(kind, program, layout.shifts["MODEL"], job, faults, after))
+
+    def _kind(self, number):
+        kinds = {kind: weight for kind, weight in KINDS.items() if self.cores > 1 or kind != "other rings"}
+        if not self.config.ring:
+            del kinds["bad ring"]
+        return str(self.rng.choice(list(kinds), p=np.array([*kinds.values()]) / sum(kinds.values()))) if number else "clean"
 
     def _numbers(self, size):
         """Returns bfloat16 of all classes, or binary32 close to 1 and -1, whose sums cancel in many bits."""
@@ -204,65 +245,6 @@ class Session:
         self.ring.run()
         return [[bytes(machine.regions[Region[name]]) for name in contents[0]] for machine in self.ring.machines]
 
-    # ---- scripts
-
-    def _script(self, core, kind, rank, places, sizes, bases, ends):
-        if self.is_dead or self.chance(0.05):
-            core.reset(2 + self.below(3), alone=False)
-        core.write("control", 2)
-        core.poll("status", _QUIET)
-        core.write("interrupt", 3)
-        self._try_registers(core)
-        for name, base in bases.items():
-            for part, value in (("base_low", base & NEVER), ("base_high", base >> 32), ("size", ends[name])):
-                core.write(f"{name.lower()}_{part}", value)
-        core.write("pc", places["MODEL"][1])
-        core.write("timeout", 30_000 + self.below(1 << 30) if kind == "clean" else 5000)
-        if self.config.ring:
-            position = REGISTER["ring"].pack(rank=rank, size=self.cores, flush=0)
-            core.barrier()
-            core.write("ring", position | _FLUSH)
-            core.idle(100)
-            core.barrier()
-            core.write("ring", position)
-            core.barrier()
-        core.idle(self.below(60))
-        if kind == "dead bus":
-            core.hang_after = self.below(60)
-        elif kind == "bus error":
-            name = str(self.rng.choice(list(places)))
-            first = places[name][0] + self.below(sizes[name])
-            core.errors = (first, first + int(self.rng.choice([0, sizes[name] // 2])))
-        core.write("control", 1)
-        if kind in ("abort", "restart", "reset"):
-            core.idle(self.below(3000))
-        if kind in ("abort", "restart"):
-            core.write("control", 2)
-        elif kind == "reset":
-            core.reset(1 + self.below(3), alone=True)
-        if kind == "restart":
-            core.write("control", 1)
-        if kind not in ("abort", "reset"):
-            core.wait(500_000, looks=self.below(3) and self.below(20))
-        for name in (*_ENDED, *(f"stall_{name}" for name in stalls_of(self.config))):
-            core.read(name)
-
-    def _try_registers(self, core):
-        """Writes and reads registers that keep values. The C model does the same."""
-        others = ("interrupt", "ring")
-        kept = [one for one in registers_of(self.config) if one.access == "rw" and one.name not in others]
-        if self.chance(0.2):  # no register is there
-            core.script.append(("write", 0x100 + 4 * self.below(64), self.below(1 << 32), 15))
-        core.expected = []
-        for register in self.rng.choice(kept, self.below(4)):
-            value, other, strobe = self.below(1 << 32), self.below(1 << 32), self.below(16)
-            mask = sum(255 << 8 * byte for byte in range(4) if strobe >> byte & 1)
-            core.write(register.name, value)
-            core.write(register.name, other, strobe)
-            core.read(register.name)
-            self.registers.write(register.name, value & ~mask | other & mask)
-            core.expected.append(self.registers.read(register.name))
-
     # ---- results
 
     def run(self, coverage=None, quick=False):
@@ -276,7 +258,7 @@ class Session:
         return results
 
     def _ended(self, result):
-        return result.reads[-len(_ENDED) - len(stalls_of(self.config)) :]
+        return result.reads[-len(ENDED) - len(stalls_of(self.config)) :]
 
     def fault_of(self, result):
         """Returns the cause and the pc with which a core ended; None without a fault."""

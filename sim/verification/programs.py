@@ -19,10 +19,12 @@ from amaranth_tpu.hw.spec.isa import (
     space_depth,
 )
 
-__all__ = ["SIZES", "Hazards", "initialisation", "revelation"]
+__all__ = ["LOOP_BITS", "SIZES", "Hazards", "initialisation", "revelation"]
 
 #: Bytes of regions INPUT, OUTPUT and SCRATCH.
 SIZES = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
+#: Loops of more than one iteration take fewer than 2^LOOP_BITS.
+LOOP_BITS = 13
 
 
 def op(opcode, **fields):
@@ -208,7 +210,7 @@ class Hazards:
             fields[long] = self.below(1 << self.below(1 + min(9, record.widths[long]))) or 1
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
             if self.longest and self.chance(0.1):
-                bits = min(12 if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE) else 16, record.widths[long])
+                bits = min(12 if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE) else LOOP_BITS, record.widths[long])
                 fields |= dict.fromkeys(record.counts, 1) | {long: self.below(1 << bits) or 1}
                 fields |= {stride: 0 for span in record.spans for _, stride in span.loops}
                 self.longest = False

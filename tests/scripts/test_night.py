@@ -25,6 +25,7 @@ def test_report(monkeypatch, tmp_path, command):
     assert done.returncode == 1 and "bad: failed; late: no end" in done.stderr
     text = report.read_text()
     assert "seed 7." in text and "| bad | failed | 0 | two differ |" in text and text.endswith("after\n")
+    assert command("good", "--write", main=night.main).returncode == 0 and "| bad | not run |" in report.read_text()
     done = command("--short", "--seed", "7", main=night.main)
     assert done.returncode == 0 and "good" in done.stdout and "bad" not in done.stdout
 

@@ -179,6 +179,27 @@ def test_events(seed):
     assert set(reached_events(SMALL, session, [[CoreResult([0] * 30, {}, [])] * 2])) == {("STORE", "RAW", "done")}
 
 
+def test_an_interrupted_run_resumes(monkeypatch, tmp_path):
+    """Simulations that have ended are not run again. Their points add up, and their events steer the next ones."""
+    sessions, event, point = [], ("STORE", "RAW", "done"), Point("tpu", "line", 1, 1, "if (a)")
+
+    def simulated(path, session, verilog, quick):
+        if len(sessions) == 1:
+            raise SimulationError("it was interrupted")
+        sessions.append(session)
+        path.write_text(json.dumps({"points": [["tpu", "line", 1, 1, "if (a)", 2]], "events": [[*event, 3]]}))
+
+    monkeypatch.setattr(coverage, "verilog_of", lambda config: DESIGN)
+    monkeypatch.setattr(coverage, "directed_jobs", lambda config, cores: [])
+    monkeypatch.setattr(coverage, "_simulated", simulated)
+    with pytest.raises(SimulationError):
+        coverage.measure("training", 2, 6, 7, tmp_path, lambda *_: None)
+    sessions.append(None)
+    counts, events = coverage.measure("training", 2, 6, 7, tmp_path, lambda *_: None)
+    assert [(one.seed, one.cores, len(one.trials)) for one in sessions if one][1:] == [(8, 1, 2), (9, 3, 0), (10, 8, 0)]
+    assert counts[point] == 8 and event not in sessions[2].missed and events[event] == 12 and not events["LOAD", "WAW", "done"]
+
+
 def test_command(monkeypatch, tmp_path, command, points):
     """The command prints percentages in 80 columns, writes the page, and refuses waivers that are useless or were hit."""
     page, waivers = tmp_path / "hw" / "coverage.md", tmp_path / "waivers.txt"
@@ -186,7 +207,7 @@ def test_command(monkeypatch, tmp_path, command, points):
     page.write_text("<!-- begin coverage -->\n<!-- end coverage -->\n")
     waivers.write_text("tpu_a | toggle | o__pc[4-4] | no such bit\n")
     monkeypatch.setattr(coverage, "ROOT", tmp_path)
-    monkeypatch.setattr(coverage, "measure", lambda *_: (DESIGN, [tmp_path / "one.dat"], Counter({("LOAD", "RAW", "done"): 0})))
+    monkeypatch.setattr(coverage, "measure", lambda *_: (points, Counter({("LOAD", "RAW", "done"): 0})))
     monkeypatch.setattr(coverage, "read_waivers", lambda: read_waivers(waivers))
     done = command("training", "--missed", "--seed", "3", main=coverage.main)
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 80

@@ -1,0 +1,232 @@
+"""Directed jobs, which reach points that random programs rarely reach: long loops and transfers, full queues, wide fields."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amaranth_tpu.hw.spec.instruction import Unit
+from amaranth_tpu.hw.spec.isa import TABLE_WORDS, Format, FunctionCode, Opcode, Region, RingMode, records
+
+from .events import expected_events
+from .programs import LOOP_BITS, op, whole_table
+
+__all__ = ["Directed", "directed_jobs"]
+
+#: Iterations of the longest loops. Higher bits of their counters are waived.
+_LOOP = (1 << LOOP_BITS) - 1
+#: Beats in each direction of the longest job.
+_BEATS = (1 << 17) + 4096
+_PAIRS = 80
+#: Instructions of one unit that follow each other: more than are in flight.
+_BLOCKED = 9
+#: Tiles of the largest LOAD_WEIGHTS.
+_TILES = (1 << 16) - 1
+_ZERO, _ONES, _ALTERNATING = (np.array(pair, "<f4").tobytes() for pair in ((0, 0), (1, 1), (1, -1)))
+
+
+@dataclass(frozen=True)
+class Directed:
+    """A job with a given part.
+
+    `kind` : as in :data:`.jobs.KINDS`. `body` : function from a :class:`.Hazards` to instructions, which replace the random ones;
+    None keeps them. `silent` : region without responses. `data` : 8 bytes that a region repeats, by its name; other regions are
+    random. `wide` : opcode of the refused word, whose fields have their largest values. `latency` : cycles of the memory.
+    `sizes` : least bytes of regions, by name. `spoil` : region that is unusable, and whether it is outside the bus or misaligned.
+    """
+
+    kind: str
+    body: Callable | None = None
+    silent: str | None = None
+    data: dict = field(default_factory=dict)
+    wide: Opcode | None = None
+    latency: int = 1
+    sizes: dict = field(default_factory=dict)
+    spoil: tuple = ()
+
+    def contents(self, name, size):
+        """Returns the bytes of a region, or None if they are random."""
+        return self.data[name] * (size // 8) if name in self.data else None
+
+
+def _results(h, *without):
+    """Yields (opcode, record) of the activation unit's instructions."""
+    for opcode, record in h.records.items():
+        if record.unit is Unit.ACTIVATE and opcode not in (Opcode.LOAD_TABLE, *without):
+            yield opcode, record
+
+
+def _flat(record, **counts):
+    """Returns fields of an instruction with one iteration of each loop but `counts`, over the same rows."""
+    strides = {stride: 0 for span in record.spans for _, stride in span.loops} | {
+        span.step: 0 for span in record.spans if span.step in record.widths
+    }
+    return strides | dict.fromkeys(record.counts, 1) | counts
+
+
+def _longest(h, opcode, record, count):
+    """Returns the instruction with the most iterations of a loop that fit, and the same one with one iteration."""
+    most = min(_LOOP, (1 << record.widths[count]) - 1)
+    while (fields := h.draw(opcode, **_flat(record, **{count: most}))) is None:
+        most >>= 1
+    return [op(opcode, **fields), op(opcode, **fields | {count: 1})]
+
+
+def long_loops(h):
+    """Each loop of the activation unit at its longest, except the tiles of a row of SOFTMAX and NORMALIZE."""
+    loops = [(opcode, record, count) for opcode, record in _results(h) for count in record.counts if count != "tiles"]
+    return [instruction for loop in loops for instruction in _longest(h, *loop)]
+
+
+def long_rows(h):
+    """SOFTMAX of a long row of zeros, whose terms are all 1, and NORMALIZE of a long row whose squares are all 1."""
+    row = dict(rows=1, tiles=_LOOP, lanes=h.config.n, acc_stride=0, buffer_stride=0, acc=0)
+    softmax = h.draw(Opcode.SOFTMAX, **row)
+    program = [op(Opcode.SOFTMAX, **softmax), op(Opcode.SOFTMAX, **softmax | {"tiles": 1})]
+    if Opcode.NORMALIZE in h.records:
+        program += [
+            op(Opcode.LOAD_BIAS, region=Region.SCRATCH, rows=1),
+            op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+            op(Opcode.MATMUL, start=1, rows0=1, rows1=1, tiles0=1, tiles1=1),
+            op(Opcode.NORMALIZE, **h.draw(Opcode.NORMALIZE, **row)),
+        ]
+    return program
+
+
+def tables(h):
+    """Reloads of the first and the last words of the function table, before and after instructions that use it."""
+    program = list(whole_table(h.config, False, h.sizes))
+    rows, last = TABLE_WORDS // h.config.n, h.config.unified_buffer_depth
+    for number in range(24):
+        place = ({"word": 0, "buffer": 0}, {"word": (rows - 1) * h.config.n, "buffer": last - 1})[number % 2]
+        program.append(op(Opcode.ACTIVATE, **h.draw(Opcode.ACTIVATE, function=FunctionCode.TABLE)))
+        program += [op(Opcode.LOAD_TABLE, **h.draw(Opcode.LOAD_TABLE, rows=1) | place)] * (1 + number % 2)
+    return program
+
+
+def long_transfers(h):
+    """Loads of one half of the buffer beside stores of the other half."""
+    half = h.config.unified_buffer_depth // 2
+    pair = [op(Opcode.LOAD, region=Region.INPUT, rows=half), op(Opcode.STORE, region=Region.OUTPUT, rows=half, buffer=half)]
+    return pair * min(_PAIRS, -(-_BEATS // (half * h.config.beats_per_vector)))
+
+
+def wide_results(h):
+    """Results in binary32. Their halves must not be used as numbers, so they are stored and overwritten."""
+    h.program = []
+    for opcode, record in _results(h):
+        buffers = [span for span in record.spans_of("buffer") if span.use == "w"]
+        if "format" not in record.widths or not buffers:
+            continue
+        for _ in range(3):
+            small = {name: 1 + h.below(3) for name in record.counts} | {"format": Format.BINARY32}
+            strides = {name: h.below(5) for name in record.widths if name.endswith(("_stride", "_step"))}
+            if fields := h.draw(opcode, **strides | small):
+                h.program.append(op(opcode, **fields))
+                h.store_and_load(fields["buffer"], buffers[0].length(fields))
+    return h.program
+
+
+def queues(h):
+    """Many passes of one row. Then results of one unit that wait together for a long MATMUL, and begin together."""
+    half = h.config.accumulator_depth // 2
+    passes = dict(start=1, keep=1, rows0=1, rows1=1, tiles0=1, tiles1=half, tiles1_stride=1, tiles1_acc_stride=1)
+    program = [op(Opcode.MATMUL, **passes, acc=acc) for acc in (0, 1, half)]
+    for opcode, record in _results(h):
+        for _ in range(2):
+            fields = [h.draw(opcode, **_flat(record, acc=0)) for _ in range(_BLOCKED)]
+            program.append(op(Opcode.MATMUL, start=1, keep=1, rows0=half, rows0_stride=1, rows1=1, tiles0=1, tiles1=1))
+            program += [op(opcode, **one) for one in fields if one]
+    return program
+
+
+def indices(h):
+    """Indices of the largest windows, with the maximum near their ends. The sums are 0, except one."""
+    window = (1 << h.records[Opcode.POOL].widths["window0"]) - 1
+    row = min(_LOOP // window + 1, h.config.accumulator_depth // 2)
+    program = [
+        op(Opcode.LOAD_BIAS, region=Region.SCRATCH, rows=1),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, acc=row, rows0=1, rows1=1, tiles0=1, tiles1=1),
+    ]
+    for place in (row - 1, 3):
+        sizes = dict(rows0=1, rows1=1, lanes=h.config.n, window0=window, window1=row, window1_stride=1)
+        program.append(op(Opcode.POOL, format=Format.INDEX, acc=row - place, **sizes))
+    return [*program, op(Opcode.LOAD, region=Region.INPUT, rows=1)]
+
+
+def blocked_loads(h):
+    return [op(Opcode.LOAD, region=Region.INPUT, rows=h.config.unified_buffer_depth)] * _BLOCKED
+
+
+def blocked_weights(h):
+    return [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=rows) for rows in (1, *[_TILES, 1] * (_BLOCKED // 2))]
+
+
+def blocked_stores(h):
+    return [op(Opcode.STORE, region=Region.OUTPUT, rows=h.config.unified_buffer_depth)] * _BLOCKED
+
+
+def blocked_matmuls(h):
+    """MATMULs without weights, before instructions of another unit that wait for them."""
+    return [op(Opcode.MATMUL, start=1, rows0=8, rows0_stride=1, rows1=1, tiles0=1, tiles1=1)] * _BLOCKED
+
+
+def blocked_rings(h):
+    """RINGs that wait for a MATMUL without weights, by way of an ACTIVATE."""
+    ring = op(Opcode.RING, mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=1, stride=1, rounds=1)
+    return [*blocked_matmuls(h)[:1], op(Opcode.ACTIVATE, rows=1, lanes=1), *[ring] * _BLOCKED]
+
+
+def long_rings(h):
+    """RINGs with the most vectors of the buffer: many rounds, long segments, wide strides."""
+    program, depth = [], h.config.unified_buffer_depth
+    most = depth // h.cores
+    for segment, rounds in ((1, most), (h.config.ring_depth, most // h.config.ring_depth)):
+        for mode in RingMode:
+            own = segment * rounds if mode is RingMode.ALL_REDUCE else segment * (rounds // 2)
+            around = h.cores * own
+            written = own if mode is RingMode.REDUCE_SCATTER else around
+            if own == 0 or (mode is not RingMode.ALL_REDUCE and own + around > depth):
+                continue
+            result = 0 if mode is RingMode.ALL_REDUCE else depth - written
+            fields = dict(segment=segment, stride=own, rounds=own // segment, buffer=0, result=result)
+            program.append(op(Opcode.RING, mode=mode, **fields))
+            if h.cores > 1 and mode is not RingMode.ALL_GATHER:
+                h.program = []
+                h.store_and_load(result, written)
+                program += h.program
+    return program
+
+
+def directed_jobs(config, cores=1):
+    """Returns the directed jobs for a core, or for a ring of several cores."""
+    if cores > 1:
+        return [Directed("clean", long_rings), Directed("other rings"), Directed("bad ring"), Directed("clean", long_rings)]
+    jobs = [
+        Directed("clean", long_loops),
+        Directed("clean", long_transfers),
+        *([Directed("clean", tables)] if config.table_lanes else []),
+        Directed("dead bus", blocked_loads, silent="INPUT"),
+        Directed("dead bus", blocked_weights, sizes={"INPUT": 2 * config.n**2 * _TILES}),
+        Directed("dead bus", blocked_stores, silent="OUTPUT"),
+        Directed("dead bus", blocked_matmuls),
+        Directed("restart", blocked_loads, latency=400),
+        Directed("restart", blocked_loads, silent="INPUT"),
+        Directed("clean", wide_results),
+        Directed("clean", queues),
+        *(Directed("refused", wide=opcode) for opcode in records(config) if records(config)[opcode].counts),
+        *(Directed("bad region", spoil=(region.name, outside)) for region in Region for outside in (True, False)),
+        *(Directed(kind) for kind in ("reset", "abort", "restart", "bad region") for _ in range(3)),
+        # One for each event that names an instruction; the session is steered to another one each time.
+        *(Directed("refused") for event in expected_events(config) if event[1] == "after"),
+        *(Directed("bus error") for event in expected_events(config) if event[1] == "of"),
+        *(Directed("bus error") for _ in range(8)),
+    ]
+    if config.softmax:
+        jobs.append(Directed("clean", long_rows, data={"INPUT": _ZERO, "SCRATCH": _ALTERNATING}))
+    if config.training:
+        jobs.append(Directed("clean", indices, data={"INPUT": _ZERO, "SCRATCH": _ONES}))
+    if config.ring:
+        jobs += [Directed("dead bus", blocked_rings), Directed("clean", long_rings), Directed("bad ring")]
+    return jobs
