@@ -129,7 +129,7 @@ def _missed(blocks):
 def coverage(
     cores: Annotated[list[str], typer.Argument(help=f"Any of {', '.join(CORES)}. Default: all.")] = None,
     n: Annotated[int, typer.Option(help="Rows and columns of the array, 2 or 4.")] = 4,
-    jobs: Annotated[int, typer.Option(min=1, help="Random jobs for each core, beside the directed ones.")] = 150,
+    jobs: Annotated[int, typer.Option(min=1, help="Random jobs for each core, beside the directed ones.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first jobs. Default: drawn.")] = None,
     missed: Annotated[bool, typer.Option("--missed", help="List the points that were missed.")] = False,
     as_json: Json = False,

@@ -16,12 +16,14 @@ __all__ = ["Directed", "directed_jobs"]
 #: Iterations of the longest loops. Higher bits of their counters are waived.
 _LOOP = (1 << LOOP_BITS) - 1
 #: Beats in each direction of the longest job.
-_BEATS = (1 << 17) + 4096
-_PAIRS = 80
+_BEATS = (1 << 16) + 4096
+_PAIRS = 40
 #: Instructions of one unit that follow each other: more than are in flight.
 _BLOCKED = 9
 #: Tiles of the largest LOAD_WEIGHTS.
 _TILES = (1 << 16) - 1
+#: Entries of a function table with large values and the most negative slope.
+_STEEP = np.array([0x3FFF, 0x8000] * 2, "<u2").tobytes()
 _ZERO, _ONES, _ALTERNATING = (np.array(pair, "<f4").tobytes() for pair in ((0, 0), (1, 1), (1, -1)))
 
 
@@ -155,12 +157,32 @@ def indices(h):
     return [*program, op(Opcode.LOAD, region=Region.INPUT, rows=1)]
 
 
+def _loads(h, opcode, *rows):
+    return [op(opcode, region=Region.INPUT, rows=count) for count in rows]
+
+
 def blocked_loads(h):
-    return [op(Opcode.LOAD, region=Region.INPUT, rows=h.config.unified_buffer_depth)] * _BLOCKED
+    depth = h.config.unified_buffer_depth
+    return _loads(h, Opcode.LOAD, 1, depth - 1, *[depth] * _BLOCKED)
+
+
+def blocked_reads(h):
+    """Loads and weights that fill the read manager."""
+    depth, tiles = h.config.unified_buffer_depth, h.config.weight_fifo_depth
+    return [*_loads(h, Opcode.LOAD, depth), *_loads(h, Opcode.LOAD_WEIGHTS, tiles, tiles), *_loads(h, Opcode.LOAD, depth)]
+
+
+def short_loads(h):
+    return _loads(h, Opcode.LOAD, *[1] * _BLOCKED)
 
 
 def blocked_weights(h):
-    return [op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=rows) for rows in (1, *[_TILES, 1] * (_BLOCKED // 2))]
+    return _loads(h, Opcode.LOAD_WEIGHTS, 1, *[_TILES] * _BLOCKED)
+
+
+def short_weights(h):
+    """Single tiles, more than fit."""
+    return _loads(h, Opcode.LOAD_WEIGHTS, *[1] * (h.config.weight_fifo_depth + _BLOCKED))
 
 
 def blocked_stores(h):
@@ -182,7 +204,8 @@ def long_rings(h):
     """RINGs with the most vectors of the buffer: many rounds, long segments, wide strides."""
     program, depth = [], h.config.unified_buffer_depth
     most = depth // h.cores
-    for segment, rounds in ((1, most), (h.config.ring_depth, most // h.config.ring_depth)):
+    # A vector takes a whole way around the ring if segments are short.
+    for segment, rounds in ((1, most if h.cores == 1 else 32), (h.config.ring_depth, most // h.config.ring_depth)):
         for mode in RingMode:
             own = segment * rounds if mode is RingMode.ALL_REDUCE else segment * (rounds // 2)
             around = h.cores * own
@@ -202,20 +225,25 @@ def long_rings(h):
 def directed_jobs(config, cores=1):
     """Returns the directed jobs for a core, or for a ring of several cores."""
     if cores > 1:
-        return [Directed("clean", long_rings), Directed("other rings"), Directed("bad ring"), Directed("clean", long_rings)]
+        return [Directed("clean", long_rings), Directed("other rings"), Directed("bad ring"), Directed("other rings")]
     jobs = [
         Directed("clean", long_loops),
         Directed("clean", long_transfers),
-        *([Directed("clean", tables)] if config.table_lanes else []),
+        *([Directed("clean", tables), Directed("clean", tables, data={"INPUT": _STEEP})] if config.table_lanes else []),
         Directed("dead bus", blocked_loads, silent="INPUT"),
+        Directed("dead bus", blocked_reads, silent="INPUT"),
+        Directed("dead bus", short_loads, silent="INPUT"),
+        Directed("dead bus", blocked_weights, silent="INPUT", sizes={"INPUT": 2 * config.n**2 * _TILES}),
         Directed("dead bus", blocked_weights, sizes={"INPUT": 2 * config.n**2 * _TILES}),
+        Directed("dead bus", short_weights, silent="INPUT"),
+        Directed("dead bus", short_weights),
         Directed("dead bus", blocked_stores, silent="OUTPUT"),
         Directed("dead bus", blocked_matmuls),
         Directed("restart", blocked_loads, latency=400),
         Directed("restart", blocked_loads, silent="INPUT"),
         Directed("clean", wide_results),
         Directed("clean", queues),
-        *(Directed("refused", wide=opcode) for opcode in records(config) if records(config)[opcode].counts),
+        *(Directed("refused", wide=opcode) for opcode in records(config) if opcode is not Opcode.HALT),
         *(Directed("bad region", spoil=(region.name, outside)) for region in Region for outside in (True, False)),
         *(Directed(kind) for kind in ("reset", "abort", "restart", "bad region") for _ in range(3)),
         # One for each event that names an instruction; the session is steered to another one each time.

@@ -37,7 +37,8 @@ def lay_out(draw, sizes):
         room = (share - sizes[name]) // bus
         place = number * share + int(draw.rng.choice([0, room, draw.below(room + 1)])) * bus
         furthest = min(place // 32, (1 << 27) - sizes[name] // 32) + 1
-        places[str(name)] = place, 32 * draw.below(min(furthest, 1 << draw.below(28)))
+        furthest = furthest if draw.chance(0.3) else min(furthest, 1 << draw.below(28))
+        places[str(name)] = place, 32 * draw.below(furthest)
     bases = {name: place - shift for name, (place, shift) in places.items()}
     ends = {name: places[name][1] + size for name, size in sizes.items()}
     # Sizes need not be whole beats.

@@ -72,6 +72,8 @@ def wide_word(draw, program, ends, opcode):
     record, place = INSTRUCTIONS[opcode], draw.below(len(program))
     fields = {field.name: (1 << field.width) - 1 for field in record.fields if not field.codes and field.width >= 8}
     word = encode(opcode, **fields | ({"lanes": 1} if "lanes" in fields else {}))
+    if not record.counts:  # reserved bits instead
+        word |= (1 << 256) - (1 << 8)
     cause = _cause(draw, {Region[name]: end for name, end in ends.items()}, word)
     program.insert(place, word)
     return cause, place

@@ -206,6 +206,7 @@ def test_command(monkeypatch, tmp_path, command, points):
     page.parent.mkdir()
     page.write_text("<!-- begin coverage -->\n<!-- end coverage -->\n")
     waivers.write_text("tpu_a | toggle | o__pc[4-4] | no such bit\n")
+    monkeypatch.setenv("TPU_BUILD", str(tmp_path))
     monkeypatch.setattr(coverage, "ROOT", tmp_path)
     monkeypatch.setattr(coverage, "measure", lambda *_: (points, Counter({("LOAD", "RAW", "done"): 0})))
     monkeypatch.setattr(coverage, "read_waivers", lambda: read_waivers(waivers))
