@@ -1,7 +1,7 @@
 """Keras models as models."""
 
 import tempfile
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from .arguments import framework_of, needs_conversion
 from .batch_norms import BatchNorm
 from .dropouts import dropout_rate
 from .exports import export_error, silent
-from .keras_norms import with_norm_operators
-from .keras_recurrent import with_recurrent_operators
+from .keras_norms import norm_call
+from .keras_recurrent import recurrent_call
 from .model import Model
 from .source import Source
 from .temporary_file import TemporaryFile
@@ -142,62 +142,52 @@ def _norms(model):
 
 
 @contextmanager
-def _with_calls(model, calls):
-    """Replaces the `call` of normalizations, `{name: function(layer) of x}`, during a `with` block."""
-    layers = [(layer, calls[norm.name](layer)) for norm, layer in _norms(model) if norm.name in calls]
+def _with_calls(model, *finders):
+    """Replaces the `call` of layers during a `with` block. `finder(layer)` returns the function in its place, or None; the first
+    one counts."""
+    pairs = [(layer, next(filter(None, (find(layer) for find in finders)), None)) for layer in model._flatten_layers()]
+    layers = {layer: call for layer, call in pairs if call}
     try:
-        for layer, call in layers:
-            layer.call = lambda inputs, training=None, mask=None, call=call: call(inputs)
-        yield
-    finally:
-        for layer, _ in layers:
-            vars(layer).pop("call", None)
-
-
-def _affine(scale, shift):
-    import keras
-
-    def call(layer):
-        def by_channel(vector, x):
-            shape = [1] * len(x.shape)
-            shape[layer.axis] = -1
-            return keras.ops.convert_to_tensor(vector.reshape(shape))
-
-        return lambda x: x * by_channel(scale, x) + by_channel(shift, x)
-
-    return call
-
-
-@contextmanager
-def _with_dropout(model, training):
-    """Lets layers of Dropout drop values in exports of the backend torch, during a `with` block."""
-    import keras
-
-    layers = [one for one in model._flatten_layers() if isinstance(one, keras.layers.Dropout) and one.rate] * training
-    try:
-        for layer in layers:
-            import torch
-
-            layer.call = lambda inputs, training=None, rate=layer.rate: torch.nn.functional.dropout(inputs, rate, True)
+        for layer, call in layers.items():
+            layer.call = call
         yield
     finally:
         for layer in layers:
             vars(layer).pop("call", None)
+
+
+def _affine(layer, scale, shift):
+    """Returns the `call` of a normalization as `x * scale + shift`."""
+    import keras
+
+    def by_channel(vector, x):
+        shape = [1] * len(x.shape)
+        shape[layer.axis] = -1
+        return keras.ops.convert_to_tensor(vector.reshape(shape))
+
+    return lambda x, **_: x * by_channel(scale, x) + by_channel(shift, x)
+
+
+def _dropout(layer):
+    """Returns the `call` of a layer of Dropout that drops values in exports of the backend torch, or None for other layers."""
+    import keras
+    from torch.nn import functional
+
+    if not isinstance(layer, keras.layers.Dropout) or not layer.rate:
+        return None
+    return lambda x, **_: functional.dropout(x, layer.rate, True)
 
 
 def _exported(model, affine, training):
     import keras
 
-    calls = {name: _affine(*pair) for name, pair in affine.items()}
-    is_torch = keras.backend.backend() == "torch"
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        silent(),
-        _with_calls(model, calls),
-        _with_dropout(model, training),
-        with_recurrent_operators(model) if is_torch else nullcontext(),
-        with_norm_operators(model) if is_torch else nullcontext(),
-    ):
+    norms = {layer.path: _affine(layer, *affine[norm.name]) for norm, layer in _norms(model) if norm.name in affine}
+    finders = [lambda layer: norms.get(layer.path)]
+    if keras.backend.backend() == "torch":
+        finders += [recurrent_call, norm_call]
+    if training:
+        finders.append(_dropout)
+    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, *finders):
         path = Path(folder) / "model.onnx"
         try:
             shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]

@@ -2,27 +2,13 @@
 in forms whose scales and shifts are not found, or fail."""
 
 import math
-from contextlib import contextmanager
 
-__all__ = ["with_norm_operators"]
-
-
-@contextmanager
-def with_norm_operators(model):
-    """Exports LayerNormalization and RMSNormalization over the last axis, and GroupNormalization of the last axis, as operators
-    during a `with` block."""
-    layers = [(one, call) for one in model._flatten_layers() if one.built and (call := _call(one))]
-    try:
-        for one, call in layers:
-            one.call = lambda inputs, training=None, mask=None, call=call: call(inputs)
-        yield
-    finally:
-        for one, _ in layers:
-            vars(one).pop("call", None)
+__all__ = ["norm_call"]
 
 
-def _call(layer):
-    """Returns the function from inputs to results of a layer, or None for other layers."""
+def norm_call(layer):
+    """Returns a `call` that exports LayerNormalization and RMSNormalization over the last axis, and GroupNormalization of the
+    last axis, as operators. Returns None for other layers."""
     import keras
     from torch.nn import functional
 
@@ -30,15 +16,17 @@ def _call(layer):
         weight = getattr(layer, name, None)
         return None if weight is None else weight.value
 
+    if not layer.built:
+        return None
     kind, axes = type(layer), getattr(layer, "axis", None)
     is_last = axes in (-1, [-1], (-1,))
     if kind is keras.layers.LayerNormalization and is_last and not getattr(layer, "rms_scaling", False):
-        return lambda x: functional.layer_norm(x, [int(x.shape[-1])], own("gamma"), own("beta"), layer.epsilon)
+        return lambda x, **_: functional.layer_norm(x, [int(x.shape[-1])], own("gamma"), own("beta"), layer.epsilon)
     if kind is keras.layers.RMSNormalization and is_last:
-        return lambda x: x / (x.square().mean(-1, keepdim=True) + layer.epsilon).sqrt() * own("scale")
+        return lambda x, **_: x / (x.square().mean(-1, keepdim=True) + layer.epsilon).sqrt() * own("scale")
     if kind is keras.layers.GroupNormalization and is_last:
 
-        def call(x):
+        def call(x, **_):
             last = x.dim() - 1  # the exporter needs axes that count from the start
             x = x.permute(0, last, *range(1, last))
             sizes = [int(size) for size in x.shape[1:]]

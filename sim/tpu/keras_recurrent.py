@@ -4,28 +4,13 @@ Keras' own exports repeat the operators of a step, and fold a part of a bias int
 weight once.
 """
 
-from contextlib import contextmanager
-
 import numpy as np
 
-__all__ = ["with_recurrent_operators"]
+__all__ = ["recurrent_call"]
 
 _OPERATORS = {"GRU": "GRU", "LSTM": "LSTM", "SimpleRNN": "RNN"}
 _GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}  # place in Keras of each gate of ONNX
 _OF_RNN = ("tanh", "relu", "sigmoid")
-
-
-@contextmanager
-def with_recurrent_operators(model):
-    """Exports the recurrent layers of a model as one operator each during a `with` block, where ONNX has their functions."""
-    layers = [one for one in model._flatten_layers() if _is_operator(one)]
-    try:
-        for one in layers:
-            one.call = _call(one)
-        yield
-    finally:
-        for one in layers:
-            vars(one).pop("call", None)
 
 
 def _is_operator(layer):
@@ -56,10 +41,13 @@ def _weights(layer, kind):
     return [np.ascontiguousarray(one[None]) for one in made]
 
 
-def _call(layer):
-    """Returns the function `call` of a layer with one operator."""
+def recurrent_call(layer):
+    """Returns a `call` that exports a recurrent layer as one operator. Returns None for other layers, and where ONNX does not
+    have the layer's functions."""
     import torch
 
+    if not _is_operator(layer):
+        return None
     kind = _OPERATORS[type(layer).__name__]
     weights, attributes = [torch.from_numpy(one) for one in _weights(layer, kind)], {"hidden_size_i": layer.units}
     if kind == "GRU":
