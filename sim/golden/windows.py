@@ -47,7 +47,11 @@ def patches(values, term, size):
     steps = rows * term.stride[0], columns * term.stride[1], rows * term.dilation[0], columns * term.dilation[1]
     shape = batch, *size, *term.kernel, channels
     seen = np.lib.stride_tricks.as_strided(padded, shape, (each, *steps, one))
-    return np.ascontiguousarray(seen.reshape(batch, *size, -1, channels))
+    made, whole = np.empty(shape, values.dtype), (slice(None),) * 2
+    # numpy copies in runs: of columns of the result, or of columns of the kernel with their channels
+    for place in np.ndindex(*term.kernel) if channels == 1 and term.kernel[1] < size[1] else (whole,):
+        made[:, :, :, *place] = seen[:, :, :, *place]
+    return made.reshape(batch, *size, -1, channels)
 
 
 def add_term(sums, values, term):

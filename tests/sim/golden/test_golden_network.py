@@ -36,22 +36,23 @@ def _one(graph, stage, tensors, b, y, x, o):
 
 
 @pytest.mark.parametrize(
-    "kernel,stride,dilation,padding,groups",
+    "channels,kernel,stride,dilation,padding,groups",
     [
-        ((3, 3), (1, 1), (1, 1), (1, 1), 1),
-        ((2, 3), (2, 1), (1, 2), (0, 2), 2),
-        ((1, 1), (2, 2), (1, 1), (0, 0), 4),
-        ((3, 2), (1, 2), (2, 1), (3, 0), 1),
+        (4, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+        (4, (2, 3), (2, 1), (1, 2), (0, 2), 2),
+        (4, (1, 1), (2, 2), (1, 1), (0, 0), 4),
+        (4, (3, 2), (1, 2), (2, 1), (3, 0), 1),
+        (1, (2, 3), (1, 1), (2, 1), (1, 1), 1),
     ],
 )
-def test_convolution(kernel, stride, dilation, padding, groups, rng):
-    tensors = {"a": _random(rng, (2, 6, 7, 4)), "b": _random(rng, (2, 3, 4, 3))}
+def test_convolution(channels, kernel, stride, dilation, padding, groups, rng):
+    tensors = {"a": _random(rng, (2, 6, 7, channels)), "b": _random(rng, (2, 3, 4, 3))}
     terms = (
-        GivenTerm("a", _random(rng, (*kernel, 4 // groups, 8)), stride, dilation, padding, groups),
+        GivenTerm("a", _random(rng, (*kernel, channels // groups, 8)), stride, dilation, padding, groups),
         GivenTerm("b", _random(rng, (1, 1, 3, 8))),
     )
     given = GivenStage("s", "o", terms, (3, 4), bias=rng.normal(size=8).astype(np.float32))
-    graph = linked("g", Tensor("a", 4, 6, 7), [given], [Tensor("b", 3, 3, 4)])
+    graph = linked("g", Tensor("a", channels, 6, 7), [given], [Tensor("b", 3, 3, 4)])
     (stage,) = graph.stages
     got = run_stage(graph, stage, tensors, binary32=True)
     assert got.shape == (2, 3, 4, 8)
