@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ __all__ = ["zoo"]
 _FACTS = ["package", "licence", "file", "task", "shapes"]
 _SAMPLES, _FEW = 16, 64  # samples for outputs of up to so many values; others are compared for one
 _MOST_MACS = 1 << 35  # multiplications of all samples, of which one is compared in any case
+_FAR, _CALIBRATION = 0.03, 4  # error above which a model is calibrated, and the number of samples
 _SOUND = 400  # values from which a vector is a sound
 _HEAD = [*_FACTS, "MACs", "on the core", "cycles", "rms error", "compiled in", "memory", "refused"]
 
@@ -104,11 +106,20 @@ def measured(path, shapes, n):
         "share": model.share if divided else 1.0,
         "stages": sum(len(one.stages) for one in networks),
         "cycles": estimate.cycles,
-        "error": _error(model, networks),
+        **_errors(model, networks, partial(tpu.load, path, effort="fast", shapes=parse_shapes(shapes))),
         "preset": preset,
         "seconds": seconds,
         "megabytes": _peak(),
     }
+
+
+def _errors(model, networks, load):
+    """Returns the error, and if it is large, the error without calibration too. Other samples calibrate than are compared."""
+    error = _error(model, networks)
+    if error <= _FAR or isinstance(model, tpu.DividedModel):
+        return {"error": error}
+    samples = np.concatenate([_sample(model, seed) for seed in range(101, 101 + _CALIBRATION)])
+    return {"error": _error(load(calibration=samples), networks), "uncalibrated": error}
 
 
 def _error(model, networks):
@@ -153,6 +164,8 @@ def _cells(one, figure):
     if "refused" in figure:
         return [*facts, shapes, *[""] * 6, figure["refused"].replace("|", "/")]
     cells = [f"{figure['macs']:,}", f"{figure.get('share', 1):.1%}", f"{figure['cycles']:,}", f"{figure['error']:.2%}"]
+    if "uncalibrated" in figure:
+        cells[-1] += f" (without calibration {figure['uncalibrated']:.2%})"
     return [*facts, shapes, *cells, f"{figure['seconds']:.0f} s", f"{figure['megabytes']:,} MB", ""]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 __all__ = ["load_network"]
 
 
-def load_network(path, keep_softmax=False, shapes=None):
+def load_network(path, keep_softmax=False, shapes=None, means=None):
     """Reads an ONNX file (opset 8 or later; weights in the file or in external files). Returns the network as a
     :class:`sim.ir.graph.Graph`. Raises ModelError if the file cannot be read, or has an operation that the core does not
     support.
@@ -22,7 +22,10 @@ def load_network(path, keep_softmax=False, shapes=None):
     shapes : dict of str to tuple of int, or None
         Shapes of inputs whose sizes the file leaves open, by name, with the batch, and values of scalar inputs. Default:
         the shapes of the file.
+    means : dict of str to array, or None
+        Means of the channels of each tensor of the graph, by name: :func:`sim.golden.network.channel_means`. Rounding of weights
+        then keeps the means of sums.
     """
     from .reader import read_network  # onnx is slow to import
 
-    return read_network(Path(path), keep_softmax, shapes)
+    return read_network(Path(path), keep_softmax, shapes, means)

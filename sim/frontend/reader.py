@@ -43,9 +43,9 @@ __all__ = ["checked_model", "model_of", "read_model", "read_network"]
 _LARGE = 1 << 24  # bytes of a file
 
 
-def read_network(path, keep_softmax=False, shapes=None):
+def read_network(path, keep_softmax=False, shapes=None, means=None):
     """Reads a file and returns its :class:`sim.ir.graph.Graph`, as :func:`sim.frontend.load.load_network` does."""
-    graph = read_model(model_of(path), path, keep_softmax, shapes)
+    graph = read_model(model_of(path), path, keep_softmax, shapes, means)
     if path.stat().st_size > _LARGE:  # nodes refer to each other, so that their weights would stay until the next collection
         gc.collect()
     return graph
@@ -65,13 +65,13 @@ def model_of(path):
         raise ModelError(f"{printable(path)}: not an ONNX model, or a damaged or truncated one; export it again") from None
 
 
-def read_model(model, path, keep_softmax=False, shapes=None):
+def read_model(model, path, keep_softmax=False, shapes=None, means=None):
     """Reads an `onnx.ModelProto` in memory and returns its :class:`sim.ir.graph.Graph`. `path` is its name in messages, and
-    locates its external files. For `shapes`, see :func:`sim.frontend.load.load_network`."""
+    locates its external files. For `shapes` and `means`, see :func:`sim.frontend.load.load_network`."""
     with _named(path):
         model = without_wrapping(checked_model(model, shapes, check_operators))
         with np.errstate(all="ignore"):
-            return _network(model, path, keep_softmax, shapes or {})
+            return _network(model, path, keep_softmax, shapes or {}, means)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def checked_model(model, shapes=None, check_operators=lambda graph: None):
     return model
 
 
-def _network(model, path, keep_softmax, shapes):
+def _network(model, path, keep_softmax, shapes, means):
     reader, result, softmax = _read(model, path.parent, keep_softmax)
     order = result.index
     ends = fuse(*_ends(result.source))
@@ -133,7 +133,7 @@ def _network(model, path, keep_softmax, shapes):
     )
     shape = reader.inputs.shape
     facts = {"softmax": softmax, "input_shape": shape, "preprocess": kind and printable(kind, 80), "origin": origin}
-    return as_graph(printable(path.stem), ends, order, **facts)
+    return as_graph(printable(path.stem), ends, order, means, **facts)
 
 
 def _ends(node):

@@ -13,6 +13,7 @@ from ..ir.graph import Graph
 from ..ir.sample_order import Feed
 from ..ir.stage import Stage, Term
 from ..ir.strided_copies import strided_copies
+from .calibration import lost_means, round_windows
 from .fuse import in_order
 from .nodes import Constant, Copy, Input
 
@@ -69,7 +70,7 @@ def _checked(weights, title, exact=False):
     return _rounded(weights) if exact else rounded
 
 
-def _terms(graph, tap, names, name, title, known):
+def _terms(graph, tap, names, name, title, known, means):
     """Returns the terms of a tap. `known` has constants by the place of their weights in memory: steps of a recurrent layer share
     them."""
     if tap.matrix is not None:
@@ -80,6 +81,8 @@ def _terms(graph, tap, names, name, title, known):
     if key not in known:
         is_one = not any(tap.weights.strides) and tap.weights.size > 1  # one number, broadcast
         parts = _rounded_weights(replace(tap, weights=tap.weights[:1, :1, :1, :1]) if is_one else tap, title, sparse)
+        if means and not tap.exact and not is_one:
+            parts = [round_windows(tap.weights)]
         parts = [np.broadcast_to(part, tap.weights.shape) for part in parts]
         known[key] = [graph.constant(name, part.reshape(-1, *part.shape[2:])) for part in parts]
     place = tap.kernel, tap.stride, tap.dilation, tap.padding, tap.groups
@@ -127,7 +130,7 @@ def _unique(wanted, taken):
     return name
 
 
-def as_graph(name, ends, order, **facts):
+def as_graph(name, ends, order, means=None, **facts):
     """Returns the :class:`sim.ir.graph.Graph` that computes fused nodes.
 
     Parameters
@@ -138,6 +141,8 @@ def as_graph(name, ends, order, **facts):
         The fused nodes that compute the results.
     order : int array
         Position in the tensors of the ends, one after the other, for every value of the result.
+    means : dict of str to array, or None
+        Means of the channels of each tensor, by its name in the graph. The sums then keep their means when weights are rounded.
     facts : dict
         Further attributes of the Graph, from the ONNX model.
     """
@@ -165,7 +170,7 @@ def as_graph(name, ends, order, **facts):
         bias = _bias(node)
         for number, part in enumerate(node.parts):
             own = bias[number] if bias is not None and bias.ndim == 2 else bias
-            graph.stages.append(_stage(graph, node, part, own, names, _unique(node.name, stage_names), known))
+            graph.stages.append(_stage(graph, node, part, own, names, _unique(node.name, stage_names), known, means))
     graph.output, *beside = (names[end] for end in ends)
     if not beside and getattr(ends[0], "times", None) is None:
         graph.tensors[graph.output] = replace(graph.tensors[graph.output], wide=True)
@@ -189,11 +194,15 @@ def _copying_stage(graph, node, names, name):
     return Stage(names[node], tuple(terms), node.shape[:2], name=name, value=node.value, title=node.title)
 
 
-def _stage(graph, node, part, bias, names, name, known):
+def _stage(graph, node, part, bias, names, name, known, means):
     terms, several = [], sum(not tap.exact and tap.matrix is None for tap in part.taps) > 1
     for tap in part.taps:
         kind = "factors" if tap.exact else f"weights{len(terms)}" if several else "weights"
-        terms += _terms(graph, tap, names, f"{name}.{kind}", node.title, known)
+        own = _terms(graph, tap, names, f"{name}.{kind}", node.title, known, means)
+        if means and tap.matrix is None and not tap.exact:
+            lost = lost_means(tap, graph.constants[own[0].weights], means[names[tap.source]])
+            bias = (0 if bias is None else bias) + lost if lost.any() else bias
+        terms += own
     return Stage(
         names[node],
         tuple(terms),

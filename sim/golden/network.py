@@ -11,7 +11,7 @@ from ..data.time_left import TimeLeft
 from .arithmetic import bfloat16, round_bfloat16
 from .steps import run_step
 
-__all__ = ["core_input", "run_network", "run_graph", "samples_for"]
+__all__ = ["channel_means", "core_input", "run_network", "run_graph", "samples_for"]
 
 _BLOCK = 1 << 23  # operands copied together at a time
 _TOLD = 1 << 31  # multiplications after which the remaining time is told
@@ -44,6 +44,18 @@ def run_graph(graph, x, keep=False, sums=None):
             show(f"the golden model: {text}" if first + step < len(x) else None)
     whole = np.concatenate(results)
     return (whole, {name: np.concatenate(parts) for name, parts in kept.items()}) if keep else whole
+
+
+def channel_means(graph, x):
+    """Returns the mean of each channel of each tensor over samples as :func:`core_input` takes them: `{name: float64 array}`."""
+    x, weights, means = core_input(graph, x), {name: one.initial[None] for name, one in graph.parameters.items()}, {}
+    for row in x:
+        inputs = graph.arrange_inputs(row[None])
+        values, _ = run_step(graph, inputs | weights)
+        for name, one in (inputs | values).items():
+            mean = one.astype(np.float64).reshape(-1, one.shape[-1]).mean(0) / len(x)
+            means[name] = means.get(name, 0) + np.where(np.isfinite(mean), mean, 0)
+    return means
 
 
 def _operands(graph, term):

@@ -6,19 +6,21 @@ from pathlib import Path
 import onnx
 
 from ..frontend.load import load_network
+from ..golden.network import channel_means
 from ..golden.weight_formats import FORMAT_NAMES, rounded_network
 from ..ir.errors import ModelError
 from ..models.shipped import SHIPPED
 from ..trainer.errors import ArgumentError
 from .arguments import needs_conversion
 from .divided import DividedModel
+from .inputs_outputs import samples_of
 from .model import Model
 from .temporary_file import TemporaryFile
 
 __all__ = ["load"]
 
 
-def load(model, probabilities=False, effort="best", shapes=None, weights=None, strict=False):
+def load(model, probabilities=False, effort="best", shapes=None, weights=None, strict=False, calibration=None):
     """Loads an ONNX model.
 
     Parameters
@@ -40,6 +42,10 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None, s
 
     strict : bool
         Refuse a model that the core cannot run alone. Default: the host computes the nodes that the core lacks.
+    calibration : array, dict of arrays, or None
+        Samples, as for :meth:`.Model.run`. Weights are then rounded so that the sums of each channel keep their means over the
+        samples: results of a network with many layers are closer to the file's, by a half as a rule. Only for a model that the
+        core runs alone. Default: weights are rounded to the nearest bfloat16.
 
     Returns
     -------
@@ -49,7 +55,7 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None, s
     ------
     ModelError
         If the file cannot be read, or a node cannot be computed exactly enough. The message is one line that names the file or
-        node.
+        node, or a model to be calibrated needs the host.
     ArgumentError
         If `model` is an object of another kind, such as a PyTorch module, or if `weights` is not a format.
 
@@ -69,11 +75,16 @@ def load(model, probabilities=False, effort="best", shapes=None, weights=None, s
         else TemporaryFile(model, "model" if isinstance(model, bytes) else model.graph.name)
     )
     path = file.path if file else SHIPPED.get(str(model)) or Path(model)
+    if weights and calibration is not None:
+        raise ArgumentError("calibration is for weights in bfloat16; leave `weights` out")
+    read = partial(file.load if file else partial(load_network, path), keep_softmax=probabilities, shapes=shapes)
     try:
-        network = (file.load if file else partial(load_network, path))(keep_softmax=probabilities, shapes=shapes)
+        network = read()
+        if calibration is not None:
+            network = read(means=channel_means(network, samples_of(network, calibration).rows))
         return Model(rounded_network(network, weights), effort, file=file)
     except ModelError as error:
-        if strict:
+        if strict or calibration is not None:
             raise
         refusal = error.with_traceback(None)  # its frames hold all values of the graph
         refusal.__context__ = None
