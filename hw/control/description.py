@@ -213,7 +213,7 @@ def _describe_activate(m, operation, word):
             ]
     if config.normalize:
         m.d.comb += operation.normalize.eq(word.one_of(Opcode.NORMALIZE))
-        m.d.comb += [operation[name].eq(word[Opcode.NORMALIZE][name]) for name in ("centred", "factor", "epsilon")]
+        m.d.comb += [operation[name].eq(word[Opcode.NORMALIZE][name]) for name in ("centred", "root", "factor", "epsilon")]
     if config.table_lanes:
         _describe_table(m, operation, word)
     if config.training:

@@ -13,6 +13,8 @@ __all__ = ["InverseRoot"]
 _BITS, _REST = 18, 17 - SEGMENT_BITS
 #: The exponent of a sum is `places + 2 common` minus this number.
 _BIAS = 2 * (150 - SQUARE_SHIFT) + 1
+#: `common` for a last place of 2^-25, in which a difference of only its top bit is the number 1.
+_ONE = 125
 
 
 class InverseRoot(wiring.Component):
@@ -35,6 +37,8 @@ class InverseRoot(wiring.Component):
         Exponent field of the common last place of the row.
     factor, epsilon : 24, in
         Fields of NORMALIZE. Constant.
+    alone : 1, in
+        1: the result is for the number 1, in place of a number of the row. Constant.
     done : 1, out
         `result` is valid.
     result : FACTOR, out
@@ -44,7 +48,7 @@ class InverseRoot(wiring.Component):
 
     def __init__(self, *, width):
         ports = {"valid": In(1), "infinite": In(1), "squares": In(width), "common": In(8)}
-        super().__init__({**ports, "factor": In(24), "epsilon": In(24), "done": Out(1), "result": Out(FACTOR)})
+        super().__init__({**ports, "factor": In(24), "epsilon": In(24), "alone": In(1), "done": Out(1), "result": Out(FACTOR)})
 
     def elaborate(self, platform):
         m = Module()
@@ -129,7 +133,7 @@ class InverseRoot(wiring.Component):
         s = step(
             "product",
             product=s["root"] * Cat(self.factor[:16], Const(1, 1)),
-            exponent=s["common"] + self.factor[16:] - s["halved"],
+            exponent=Mux(self.alone, _ONE, s["common"]) + self.factor[16:] - s["halved"],
             zero=s["zero"],
             flags=s["flags"],
         )

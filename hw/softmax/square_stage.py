@@ -176,11 +176,12 @@ class SquareStage(wiring.Component):
             m.submodules[f"lane_{index}"] = lane = DifferenceLane()
             there = self.mask[index] | ~control.powered.last
             stored = differences.o.word_select(index, _STORED)
+            kept = Cat(lane.power, lane.halvings, lane.negative)
             m.d.comb += [
                 lane.value.eq(self.values.word_select(index, 26)),
                 lane.mean.eq(control.base),
                 squares.terms.word_select(index, SUM_FRACTION).eq(lane.square & there.replicate(SUM_FRACTION)),
-                differences.i.word_select(index, _STORED).eq(Cat(lane.power, lane.halvings, lane.negative)),
+                differences.i.word_select(index, _STORED).eq(Mux(op.root, 0x8000, kept)),
                 self.powers.word_select(index, 16).eq(stored[:16]),
                 self.halvings.word_select(index, 8).eq(stored[16:24]),
                 self.negatives[index].eq(stored[24]),
@@ -192,6 +193,7 @@ class SquareStage(wiring.Component):
             root.infinite.eq(self.places.p.infinite),
             root.factor.eq(op.factor),
             root.epsilon.eq(op.epsilon),
+            root.alone.eq(op.root),
             self.places.ready.eq(squares.done),
             factors.w_en.eq(root.done),
             factors.w_data.eq(root.result),

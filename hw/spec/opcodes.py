@@ -287,9 +287,10 @@ INSTRUCTIONS = {
         needs="normalize",
         effect="For r < rows, over the values x of a row as in SOFTMAX: (x - mean) * `factor` / sqrt(sum of (x - mean)^2 + "
         "`epsilon`), without the mean unless `centred` -> unified buffer, as in SOFTMAX. LayerNorm of N values has the factor "
-        "sqrt(N), and N times its epsilon.",
+        "sqrt(N), and N times its epsilon. With `root`, each result is `factor` / sqrt(sum + `epsilon`).",
         fields=(
             Field("centred", 8, 1, "1: subtract the mean of the row"),
+            Field("root", 9, 1, "1: the results are the factors of the differences"),
             *_VALUES,
             Field("factor", 128, 24, "Bits 7 to 30 of a positive normal binary32 number"),
             Field("epsilon", 160, 24, "Bits 7 to 30 of a positive binary32 number; 0 if its exponent field is 0"),

@@ -159,7 +159,7 @@ def activate_layout(config):
             "acc": acc,
             **(outer if config.pooling or config.softmax else {}),
             **({"softmax": 1} if config.softmax else {}),
-            **({"normalize": 1, "centred": 1, "factor": 24, "epsilon": 24} if config.normalize else {}),
+            **({"normalize": 1, "centred": 1, "root": 1, "factor": 24, "epsilon": 24} if config.normalize else {}),
             **(pool if config.pooling else {}),
             **(table if config.table_lanes else {}),
             **(select if config.training else {}),

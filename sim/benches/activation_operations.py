@@ -67,7 +67,7 @@ def idle(config):
     if config.softmax:
         fields |= {"softmax": 0}
     if config.normalize:
-        fields |= {"normalize": 0, "centred": 0, "factor": 0, "epsilon": 0}
+        fields |= {"normalize": 0, "centred": 0, "root": 0, "factor": 0, "epsilon": 0}
     if config.pooling:
         fields |= {"rows0_stride": 1, "window0": 1, "window0_stride": 0, "window1": 1, "window1_stride": 0, "single": ones()}
     if config.table_lanes:

@@ -93,7 +93,8 @@ def normalization(rng, config, tiles):
         return {}
     factor = rng.choice((upper_bits((tiles * config.n) ** 0.5), 0xFEFFFF, 0x010000, rng.getrandbits(24)))
     epsilon = rng.choice((0, rng.randrange(1 << 16), upper_bits(1e-5), upper_bits(rng.random()), rng.getrandbits(24)))
-    return {"normalize": 1, "centred": rng.getrandbits(1), "factor": factor, "epsilon": epsilon}
+    kind = {"centred": rng.getrandbits(1), "root": int(rng.random() < 0.3)}
+    return {"normalize": 1, **kind, "factor": factor, "epsilon": epsilon}
 
 
 def random_operation(rng, config, widest, counts=(1, 1, 2, 3)):
@@ -136,7 +137,7 @@ def filled(rng, operation, accumulators, draw):
         values = np.array([accumulators[place] for place in row], np.uint32).reshape(1, -1)[:, :count]
         results = np.zeros(n * tiles, np.uint16)
         if operation.get("normalize"):
-            results[:count] = normalize(values, **{name: operation[name] for name in ("centred", "factor", "epsilon")})
+            results[:count] = normalize(values, **{name: operation[name] for name in ("centred", "root", "factor", "epsilon")})
         else:
             results[:count] = softmax(values)
         for t, lanes in enumerate(results.reshape(tiles, n).tolist()):

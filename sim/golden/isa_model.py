@@ -305,8 +305,8 @@ class Machine:
         self._write_rows(softmax, **fields)
 
     @_effect(Opcode.NORMALIZE)
-    def _normalize(self, centred, factor, epsilon, **fields):
-        self._write_rows(functools.partial(normalize, centred=centred, factor=factor, epsilon=epsilon), **fields)
+    def _normalize(self, centred, root, factor, epsilon, **fields):
+        self._write_rows(functools.partial(normalize, centred=centred, root=root, factor=factor, epsilon=epsilon), **fields)
 
     def _write_rows(self, function, format, rows, lanes, buffer, acc, tiles, acc_stride, buffer_stride):
         """Applies a function of rows of sums (rows, N), whose results are bfloat16 bit patterns."""

@@ -1,7 +1,7 @@
 """The definition of NORMALIZE: the core's results for a row of sums, bit for bit, in integer arithmetic.
 
 `y = (x - mean) * factor / sqrt(sum of (x - mean)^2 + epsilon)`, without the mean unless `centred`. LayerNorm over N values is
-this with a factor of sqrt(N) and N times its epsilon.
+this with a factor of sqrt(N) and N times its epsilon. With `root`, all results of a row are `factor / sqrt(...)`.
 
 A result depends on the row alone: both sums are exact in fixed point, so the order of the elements, the lanes, the tiling and
 the size of the array have no influence. Tests measure the error.
@@ -29,7 +29,9 @@ def aligned(bits):
 
 
 def _bit_length(values):
-    return np.array([int(value).bit_length() for value in values.ravel()], np.int64).reshape(values.shape)
+    """Returns the bit lengths of numbers below 2**62. The upper half of a number decides, unless it is 0."""
+    upper = values >> 31
+    return np.frexp(np.where(upper, upper, values).astype(np.float64))[1].astype(np.int64) + np.where(upper, 31, 0)
 
 
 def inverse_root(squares, last_place, epsilon):
@@ -62,7 +64,7 @@ def inverse_root(squares, last_place, epsilon):
     return np.where(total == 0, 0, root), exponent >> 1
 
 
-def normalize(sums, *, centred, factor, epsilon):
+def normalize(sums, *, centred, factor, epsilon, root=False):
     """Normalises rows of binary32 bit patterns, (rows, N). Returns bfloat16 bit patterns.
 
     Numbers are aligned, :func:`aligned`. The mean is rounded down to the common last place. A square is `k (k + 1)` for the
@@ -78,16 +80,20 @@ def normalize(sums, *, centred, factor, epsilon):
         True to subtract the mean.
     factor, epsilon : int
         Bits 7 to 30 of positive binary32 numbers. An epsilon below the least normal number is 0.
+    root : bool
+        True: the product of root and factor replaces each result.
     """
     sums = np.asarray(add(sums, np.uint32(0x80000000)))  # flushes subnormals and leaves a single NaN
     x, top = aligned(sums)
     difference = x - (x.sum(axis=1, keepdims=True) // x.shape[1] if centred else 0)
     k = np.where(difference < 0, ~difference, difference) >> SQUARE_SHIFT
     squares = (k * (k + 1)).sum(axis=1, keepdims=True)
-    root, halved = inverse_root(squares, top - 151 + SQUARE_SHIFT, epsilon)
-    product = root * (factor & 0xFFFF | 0x10000)
+    inverse, halved = inverse_root(squares, top - 151 + SQUARE_SHIFT, epsilon)
+    product = inverse * (factor & 0xFFFF | 0x10000)
     carry = product >> 34
-    scale, exponent = product >> 18 + carry, top + carry + (factor >> 16) - halved - 127
+    if root:
+        difference = np.full_like(difference, 1 << 25)  # the number 1, by the last place of 1
+    scale, exponent = product >> 18 + carry, (126 if root else top) + carry + (factor >> 16) - halved - 127
     magnitude = np.abs(difference)
     places = _bit_length(magnitude)
     product = (magnitude << 26 - places >> 10) * scale
@@ -95,7 +101,7 @@ def normalize(sums, *, centred, factor, epsilon):
     rounded = np.where(upper, product, product << 1) + 0x800000 >> 24  # an 8-bit significand, or 256
     result = (exponent - 26 + places + upper << 7) + rounded - 128
     result = np.where((result < 128) | (difference == 0), 0, np.minimum(result, 0x7F80)) | np.where(difference < 0, 0x8000, 0)
-    return np.where((top == 255) | (root == 0), NAN_BFLOAT16, result).astype(np.uint16)
+    return np.where((top == 255) | (inverse == 0), NAN_BFLOAT16, result).astype(np.uint16)
 
 
 def exact(x, centred, epsilon):

@@ -138,14 +138,18 @@ class Norm:
 
     epsilon: float
     centred: bool = True
+    #: Only of a stage with NORMALIZE: each result is the inverse root of a row, divided by this number, in place of a numerator
+    #: times the root. 0: the normalized numbers.
+    root_by: float = 0
 
     def __str__(self):
-        return f"{'norm' if self.centred else 'rms norm'} {self.epsilon:g}"
+        root = f", root / {self.root_by:g}" * bool(self.root_by)
+        return f"{'norm' if self.centred else 'rms norm'} {self.epsilon:g}{root}"
 
     def fields(self, channels):
         """Returns the fields of NORMALIZE, by name."""
-        factor, epsilon = upper_bits(channels**0.5), upper_bits(channels * self.epsilon)
-        return {"centred": int(self.centred), "factor": factor, "epsilon": epsilon}
+        factor, epsilon = upper_bits(channels**0.5 / (self.root_by or 1)), upper_bits(channels * self.epsilon)
+        return {"centred": int(self.centred), "root": int(self.root_by > 0), "factor": factor, "epsilon": epsilon}
 
 
 @dataclass(frozen=True)

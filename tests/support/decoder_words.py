@@ -165,7 +165,7 @@ def operation(opcode, fields, config):
             found |= {"softmax": int(opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE))}
         if config.normalize:
             found |= {"normalize": int(opcode is Opcode.NORMALIZE)}
-            found |= {name: fields[name] for name in ("centred", "factor", "epsilon") if name in fields}
+            found |= {name: fields[name] for name in ("centred", "root", "factor", "epsilon") if name in fields}
         if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE):
             found |= {"rows1": fields["tiles"]}
             if fields["tiles"] > 1:

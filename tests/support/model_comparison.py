@@ -215,7 +215,7 @@ def compare_all_lanes(rng):
         wide = dict(factor=upper_bits(16), epsilon=upper_bits(rng.choice((0, 1e-3, spread**2))), centred=int(rng.integers(2)))
         program = [
             op(Opcode.SOFTMAX, **rows, lanes=int(rng.integers(1, 33))),
-            op(Opcode.NORMALIZE, **rows, **wide, buffer=256, lanes=int(rng.integers(1, 33))),
+            op(Opcode.NORMALIZE, **rows, **wide, root=int(rng.integers(2)), buffer=256, lanes=int(rng.integers(1, 33))),
             op(Opcode.HALT),
         ]
         sums = (spread * (rng.normal(size=(128, 32)) + rng.choice((0, 8)))).astype(np.float32).view(np.uint32)

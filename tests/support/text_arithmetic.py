@@ -155,7 +155,7 @@ def root_of_text(total):
     return (round(first - c) - floor(round(first - last) * u / 4096)) * power_of_two(-18 - (exponent - b) // 2)
 
 
-def normalize_of_text(row, centred, factor, epsilon):
+def normalize_of_text(row, centred, factor, epsilon, root=0):
     values = [value_of(x) for x in row]
     if any(x & 0x7FFFFFFF >= 0x7F800000 for x in row):
         return [NAN] * len(row)
@@ -172,5 +172,7 @@ def normalize_of_text(row, centred, factor, epsilon):
         return [NAN] * len(row)
     last = power_of_two(octave(large) - 17)
     scale = truncated(root_of_text(truncated(large + floor(small / last) * last, 18)) * constant(factor), 16)
+    if root:
+        return [bfloat16_of(0, scale * power_of_two(134), 0)] * len(row)
     results = [truncated(Fraction(abs(d)), 16) * scale * place for d in differences]
     return [bfloat16_of(int(d < 0), y * power_of_two(134), 0) if y else 0 for d, y in zip(differences, results)]

@@ -215,7 +215,7 @@ class TextMachine:
         self._rows_of_tiles(f, softmax_of_text)
 
     def normalize(self, f):
-        self._rows_of_tiles(f, lambda row: normalize_of_text(row, f.centred, f.factor, f.epsilon))
+        self._rows_of_tiles(f, lambda row: normalize_of_text(row, f.centred, f.factor, f.epsilon, f.root))
 
     def multiply(self, f):
         for r in range(f.rows):

@@ -124,8 +124,10 @@ void tpu_core_normalize(tpu_core *core, const uint32_t *field)
             bits = 0;
             if (i < row.count)
                 bits = row.top == 0xFF || !root ? NAN_BITS
-                                                : result_of(difference(&row, i), scale >> (18 + carry),
-                                                            row.top + carry + (field[F_FACTOR] >> 16) - halved - 127);
+                                                : result_of(field[F_ROOT] ? 1 << 25 : difference(&row, i),
+                                                            scale >> (18 + carry),
+                                                            (field[F_ROOT] ? 126 : row.top) + carry +
+                                                                (field[F_FACTOR] >> 16) - halved - 127);
             tpu_core_write_result(core, first + i / n * field[F_BUFFER_STRIDE], i % n, bits, format);
         }
     }

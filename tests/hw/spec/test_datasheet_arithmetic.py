@@ -74,6 +74,7 @@ def test_normalize(rng):
         bits = np.where(np.isnan(group), np.uint32(0x7FC00000), group.view(np.uint32))
         fields = {
             "centred": bool(rng.integers(2)),
+            "root": bool(rng.random() < 0.3),
             "factor": int(rng.choice([0x828000, 0x010000, 0xFEFFFF, rng.integers(1 << 16, 0xFF0000)])),
             "epsilon": int(rng.choice([0, 5, 0x6E4F8B, 0x7F0000, rng.integers(1 << 24)])),
         }
