@@ -18,6 +18,7 @@ from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, RmsProp, Sgd
+from amaranth_tpu.sim.ir.row_norms import for_training_on
 from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, Alphabet
 from amaranth_tpu.sim.models.gpt_weights import alphabet_of, new_weights, weights_of
@@ -216,6 +217,7 @@ def make_job(options):
     data = choose_train_data(graph, options)
     if any(part.is_counted for part in (data.train, data.validation, data.test) if part):
         network = replace(network, is_counted=True)
+    network = for_training_on(network, _config(options, graph))
     plan = _plan(graph, options)
     plan = replace(plan, optimizer=in_units_of_targets(plan.optimizer, network, data.train))
     masters = initialize(network, options.seed) if fresh and not is_gpt else None  # the GPT's file has new weights

@@ -106,7 +106,7 @@ class Checkpoint:
         described = {"format": _FORMAT, "facts": json.dumps(facts), "progress": json.dumps(progress, allow_nan=False)}
         write_file(self.path, save(tensors, described | {"sha256": _digest(described, tensors)}))
 
-    def read(self, facts, shapes, finite=True):
+    def read(self, facts, shapes, finite=True, earlier=None):
         """Reads the checkpoint. Returns `(progress, tensors)` as given to :meth:`write`. Raises CheckpointError.
 
         Parameters
@@ -117,10 +117,13 @@ class Checkpoint:
             Tensors that must be in the file. It may contain others.
         finite : bool
             Refuse a file with tensors that contain infinities or NaNs.
+        earlier : dict or None
+            Facts of files of earlier versions, which do not name them.
         """
         described, tensors = self._parts()
         try:
-            found, progress, digest = dict(json.loads(described["facts"])), json.loads(described["progress"]), described["sha256"]
+            found = (earlier or {}) | dict(json.loads(described["facts"]))
+            progress, digest = json.loads(described["progress"]), described["sha256"]
             differing = [name for name in facts if name in found and found[name] != facts[name]]
             is_of_this_version = described["format"] == _FORMAT and (differing or found.keys() == facts.keys())
         except (KeyError, TypeError, ValueError):

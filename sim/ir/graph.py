@@ -54,6 +54,7 @@ class Graph(SampleOrder):
     #: 1 for two copies, so that its product with a gradient is the gradient of all copies.
     ties: dict = field(default_factory=dict)
     loss: Loss | Huber | JointLoss = Loss.CROSS_ENTROPY
+    normalize: bool = False  # training computes norms by NORMALIZE, with other bits than products
     is_counted: bool = False  # the host writes a factor for the loss of each position: 1, or 0 for padding
     #: targets, counted: Tensors that the host writes. `targets` has the probability of each class. `counted` has one channel: the
     #: factor of the loss of each position.

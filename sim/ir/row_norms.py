@@ -1,5 +1,5 @@
 """Normalizations that a core with `normalize` computes by NORMALIZE. The bits differ from the bits of products, so the golden
-model and the compiler must take the same graph."""
+model and the compiler must take the same graph. A trained network remembers which, as :attr:`.Graph.normalize`."""
 
 from dataclasses import replace
 
@@ -7,32 +7,42 @@ import numpy as np
 
 from ..functions.functions import NONE
 from .found_norms import norms_in
+from .reshapes import without_reshapes
 from .stage import Norm
 
-__all__ = ["with_row_norms"]
+__all__ = ["for_training_on", "norm_of_sums", "with_row_norms"]
 
 
-def with_row_norms(graph, config):
-    """Returns the graph for a core: with one stage for each normalization that the core computes by NORMALIZE.
+def for_training_on(network, config):
+    """Returns a network with parameters, which is trained by steps for a core: with NORMALIZE, if the core has it."""
+    return replace(network, normalize=config.normalize and bool(norms_in(without_reshapes(network))))
 
-    If another stage computes the sums of the normalized tensor, NORMALIZE reads these sums, before their rounding.
-    """
-    found = norms_in(graph) if config.normalize and not graph.parameters else {}
+
+def with_row_norms(graph, core):
+    """Returns the graph for a core: with one stage for each normalization that the core computes by NORMALIZE. `core` has
+    `normalize`: a Config, or a trained network."""
+    found = norms_in(graph) if core.normalize and not graph.parameters else {}
     stages, writers = list(graph.stages), {stage.output: stage for stage in graph.stages}
     for number, (others, epsilon) in found.items():
-        last = stages[number]
-        numerator = last.terms[0].source
-        source, factor = _centred(graph, writers, numerator)
-        norm, sums = Norm(epsilon / factor**2, source is not None), {"terms": last.terms}
-        if source is not None:
-            sums = {"terms": (replace(last.terms[0], source=source),)}
-        writer = writers.get(source or numerator)
-        if writer is not None and _is_sum(graph, writer) and writer.size == last.size:
-            sums = {"terms": writer.terms, "start": writer.start}
-        stages[number] = replace(last, times=None, softmax=norm, **sums)
+        norm, _, sums = norm_of_sums(graph, writers, stages[number], Norm(epsilon, False))
+        stages[number] = replace(stages[number], times=None, softmax=norm, **sums)
         for other in others:
             stages[other] = None
     return _without_unread(graph, stages) if found else graph
+
+
+def norm_of_sums(graph, writers, stage, norm):
+    """Returns `(norm, factor, fields)` of the NORMALIZE of a stage, whose only term reads the numerator of `norm`, or x if it is
+    centred. The numerator is (x - mean x) times `factor`. `fields` are the terms and the start of its sums: of the sums of x,
+    before their rounding, if a stage computes them."""
+    source, factor = stage.terms[0].source, 1
+    if not norm.centred:
+        found, factor = _centred(graph, writers, source)
+        source, norm = found or source, Norm(norm.epsilon / factor**2, found is not None)
+    writer = writers.get(source)
+    if writer is not None and _is_sum(graph, writer) and writer.size == stage.size:
+        return norm, factor, {"terms": writer.terms, "start": writer.start}
+    return norm, factor, {"terms": (replace(stage.terms[0], source=source),)}
 
 
 def _is_sum(graph, stage):

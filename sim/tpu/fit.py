@@ -12,6 +12,7 @@ from ..golden.training import bound_graph, initial_state
 from ..ir.errors import ModelError
 from ..ir.losses import JointLoss
 from ..ir.optimizers import Adam, RmsProp, Sgd
+from ..ir.row_norms import for_training_on
 from ..trainer.errors import ArgumentError
 from ..trainer.event_log import EventLog
 from ..trainer.golden_training import Training, check_finite
@@ -67,6 +68,7 @@ def fit(network, x, y, given, source, check_programs):
     plan = make_plan(network, replace(given, optimizer=optimizer), patience=patience, keep_best=bool(early))
     if source:
         trained = source.with_statistics(trained, held, plan.batch_size)
+    trained = for_training_on(trained, config_of(given.core, training_preset(trained)))
     masters = initialize(trained, given.seed) if given.initialize else None
     state = initial_state(trained, plan.optimizer, masters)
     metrics = Metrics(network, loss, given.metrics)

@@ -62,7 +62,8 @@ class FitArguments(Hyperparameters):
     core: object = argument(
         None,
         "Config, name of a preset, or None for the preset `training`, or `transformer` if the model multiplies two tensors",
-        "Configuration of each core. The options `training` and, for several cores, `ring` are switched on.",
+        "Configuration of each core. The options `training` and, for several cores, `ring` are switched on. With `normalize`, "
+        "steps compute normalizations by NORMALIZE, with its bits.",
     )
     initialize: bool = argument(False, "bool", "Start from new random weights. Default: start from the model's weights.")
     verbose: bool = argument(

@@ -14,6 +14,7 @@ from ..golden.network import core_input, run_graph
 from ..golden.sums import Sums
 from ..golden.training import TrainingState, bound_graph, step
 from ..ir.losses import losses_of
+from ..ir.row_norms import with_row_norms
 from .errors import TrainingError
 from .order import epoch_order
 from .samples import Objective, Score
@@ -232,6 +233,7 @@ class Training:
     def results(self, graph, samples):
         """Returns the results of a network for samples, float32 (count, output size), with the golden model."""
         parts = (np.asarray(samples.rows[first : first + _MEASURED]) for first in range(0, len(samples), _MEASURED))
+        graph = with_row_norms(graph, self.network)
         return np.concatenate([run_graph(graph, part, sums=self.sums) for part in parts])
 
     @property

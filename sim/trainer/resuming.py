@@ -41,6 +41,7 @@ def facts_of(training):
         "measured": training.measured and training.measured.digest,
         "evaluation": evaluation,
         "loss": training.network.loss.value,
+        "normalize": int(training.network.normalize),
     }
 
 
@@ -106,7 +107,7 @@ def restore(training, checkpoints):
     settings."""
     network, position = training.network, training.position
     shapes = {name: (array.shape, array.dtype) for name, array in _tensors_of(network, position.state).items()}
-    progress, tensors = checkpoints.read(facts_of(training), shapes)
+    progress, tensors = checkpoints.read(facts_of(training), shapes, earlier={"normalize": 0})
     try:
         done = progress["epoch"] * training.steps + progress["number"]
         history = tuple(

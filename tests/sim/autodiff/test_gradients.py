@@ -77,11 +77,12 @@ def test_gate_of_one_channel(rng):
     _check(network)
 
 
-@pytest.mark.parametrize("centred", [True, False], ids=["LayerNorm", "RMSNorm"])
-@pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-8])
-def test_norm(rng, centred, scale):
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("scale, centred", [(1.0, True), (2.0**20, False), (2.0**-8, True)])
+def test_norm(rng, centred, scale, normalize):
     """Gradients of norms match finite differences for numbers of any size, because the inverse root is not flat in any range."""
     network = Builder(rng)
+    network.normalize = normalize
     network.add_input("x", (1, 3, 16))
     x = network.conv("before", "x", 16)
     network.stage("norm", 16, identity(network, x), size=(1, 3), norm=Norm(1e-5, centred))

@@ -35,7 +35,9 @@ def run_on_rtl(program, optimizer, rng, simulator="verilator", **build):
     [(3, 5, 1, 3, 1, True, 2, Sgd()), (5, 9, 1, 6, 2, False, 2, Sgd()), (6, 8, 2, 7, 1, True, 3, Adam())],
 )
 def test_transformers(rng, tokens, width, heads, letters, blocks, centred, batch, optimizer):
-    step = make_step(transformer(rng, tokens, width, heads, letters, blocks, centred), optimizer, counted=True)
-    program = compile_graph(step, from_preset("training", n=4), batch)
+    network = transformer(rng, tokens, width, heads, letters, blocks, centred)
+    network.normalize = isinstance(optimizer, Adam)
+    step = make_step(network, optimizer, counted=True)
+    program = compile_graph(step, from_preset("training", n=4, softmax_lanes=2, normalize=network.normalize), batch)
     cycles = run_on_rtl(program, optimizer, rng, quick=True)
     assert abs(cycles - program.predicted_cycles) < 0.05 * cycles

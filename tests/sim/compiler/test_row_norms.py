@@ -1,6 +1,7 @@
 """Tests of normalizations that a core computes by NORMALIZE: bits on models of the core, errors, and cycles."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,11 +9,17 @@ import pytest
 from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.spec.isa import Opcode
 from amaranth_tpu.sim import tpu
+from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.check.against_model import against_model
 from amaranth_tpu.sim.check.reference import check_stages
+from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.golden.normalization import exact
-from amaranth_tpu.sim.ir.row_norms import with_row_norms
+from amaranth_tpu.sim.golden.training import bound_graph, initial_state, step
+from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.row_norms import for_training_on, with_row_norms
+from amaranth_tpu.sim.trainer.golden_training import Training
+from amaranth_tpu.sim.trainer.samples import LabelledSamples
 from onnx_models import Builder, weights
 from suites import slow
 
@@ -73,3 +80,25 @@ def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
     assert run.failure is None and run.compare().error is None
     assert run.program.useful_macs == 2 * run.program.batch * (2 * 12 * 12 + 2 * 12)  # two layers, and two sums with x
     assert run.program.predicted_cycles < model.estimate(core=Config(**SIZES), batch=run.program.batch).cycles
+
+
+def test_a_step_normalizes_as_the_network(rng, tmp_path):
+    """Logits of a step for a core with `normalize` are the logits of the network that is evaluated, on this core. Gradients are near the gradients of
+    products. A network without norms does not depend on the option."""
+    b = Builder(["n", 24], opset=23)
+    hidden = b("Gemm", weights(rng, 24, 12), weights(rng, 12))
+    b.node("Gemm", [_norm(b, 12, True, hidden), weights(rng, 12, 5), weights(rng, 5)])
+    network, core = with_parameters(tpu.load(b.save(tmp_path)).network), Config(**SIZES, training=True, normalize=True)
+    x, y = rng.normal(2, 1, (8, 24)).astype(np.float32), np.eye(5, dtype=np.float32)[rng.integers(0, 5, 8)]
+    results = {}
+    for one in (network, for_training_on(network, core)):
+        state = initial_state(one, Sgd())
+        results[one.normalize] = step(one, state, Sgd(), x, y, 0.1)
+        logits = Training.results(SimpleNamespace(network=one, sums=None), bound_graph(one, state), LabelledSamples(x, y))
+        assert logits.tobytes() == results[one.normalize].logits.tobytes()
+        opcodes = [op.opcode for op in compile_step(one, Sgd(), core, 8).ops]
+        assert opcodes.count(Opcode.NORMALIZE) == 2 * one.normalize
+    assert not (results[False].logits == results[True].logits).all()
+    for before, after in zip(results[False].gradients, results[True].gradients):
+        assert np.square(after - before).sum() < 0.05**2 * np.square(before).sum()
+    assert not for_training_on(replace(network, stages=network.stages[:1]), core).normalize

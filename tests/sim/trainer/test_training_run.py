@@ -289,6 +289,27 @@ def test_invalid_values_with_a_valid_digest(rng, tmp_path):
             restore(training, folder)
 
 
+def test_a_checkpoint_names_how_norms_are_computed(rng, tmp_path):
+    """Steps with NORMALIZE do not resume from steps with products, and the other way round. A file without the fact, of an
+    earlier version, has products."""
+    training, folder = new_training(rng), checkpoint_in(tmp_path)
+    training.step(training.next_batch())
+    for normalize in (True, False):
+        training.network.normalize = normalize
+        save(training, folder)
+        restore(training, folder)
+        training.network.normalize = not normalize
+        with pytest.raises(CheckpointError, match=f"was made with normalize {int(normalize)}, not {int(not normalize)}; give"):
+            restore(training, folder)
+    described, tensors = folder._parts()
+    facts, progress = (json.loads(described[name]) for name in ("facts", "progress"))
+    folder.write({name: facts[name] for name in facts if name != "normalize"}, progress, tensors)
+    with pytest.raises(CheckpointError, match="was made with normalize 0, not 1"):
+        restore(training, folder)
+    training.network.normalize = False
+    restore(training, folder)
+
+
 def test_ctrl_c_keeps_the_last_step(rng, tmp_path):
     """After Ctrl-C between two steps, the checkpoint has the state of the last completed step."""
     data = int(rng.integers(1 << 30))
