@@ -284,8 +284,9 @@ class TrainOptions:
                     raise typer.BadParameter(str(error), param_hint=option) from None
 
     def _check_no_core(self, refuse):
+        decide_bits = ("--preset", "--normalize")  # of the golden model's steps
         given = [
-            *([] if self.explain else self.core.given),
+            *([] if self.explain else [flag for flag in self.core.given if flag not in decide_bits]),
             *(["--simulator"] if self.simulator is not StepSimulator.VERILATOR else []),
             *(["--cells"] if self.cells is not CellKind.RTL else []),
             *(["--no-check"] if self.no_check else []),

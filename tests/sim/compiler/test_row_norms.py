@@ -83,12 +83,13 @@ def test_a_norm_reads_sums_before_they_are_rounded(rng, tmp_path):
 
 
 def test_a_step_normalizes_as_the_network(rng, tmp_path):
-    """Logits of a step for a core with `normalize` are the logits of the network that is evaluated, on this core. Gradients are near the gradients of
-    products. A network without norms does not depend on the option."""
+    """Logits of a step for a core with `normalize` are the logits of the network that is evaluated. Gradients are near the
+    gradients of products. A network without norms does not depend on the option."""
     b = Builder(["n", 24], opset=23)
     hidden = b("Gemm", weights(rng, 24, 12), weights(rng, 12))
     b.node("Gemm", [_norm(b, 12, True, hidden), weights(rng, 12, 5), weights(rng, 5)])
-    network, core = with_parameters(tpu.load(b.save(tmp_path)).network), Config(**SIZES, training=True, normalize=True)
+    path, core = b.save(tmp_path), Config(**SIZES, training=True, normalize=True)
+    network = with_parameters(tpu.load(path).network)
     x, y = rng.normal(2, 1, (8, 24)).astype(np.float32), np.eye(5, dtype=np.float32)[rng.integers(0, 5, 8)]
     results = {}
     for one in (network, for_training_on(network, core)):
@@ -96,9 +97,12 @@ def test_a_step_normalizes_as_the_network(rng, tmp_path):
         results[one.normalize] = step(one, state, Sgd(), x, y, 0.1)
         logits = Training.results(SimpleNamespace(network=one, sums=None), bound_graph(one, state), LabelledSamples(x, y))
         assert logits.tobytes() == results[one.normalize].logits.tobytes()
+        kind = replace(core, normalize=one.normalize)
+        history = tpu.load(path).fit(x, y.argmax(1), core=kind, steps=1, batch_size=8)
+        assert history.step_losses[0] == pytest.approx(results[one.normalize].loss, rel=1e-6)
         opcodes = [op.opcode for op in compile_step(one, Sgd(), core, 8).ops]
         assert opcodes.count(Opcode.NORMALIZE) == 2 * one.normalize
-    assert not (results[False].logits == results[True].logits).all()
+    assert abs(results[False].loss / results[True].loss - 1) > 1e-5
     for before, after in zip(results[False].gradients, results[True].gradients):
         assert np.square(after - before).sum() < 0.05**2 * np.square(before).sum()
     assert not for_training_on(replace(network, stages=network.stages[:1]), core).normalize
