@@ -38,8 +38,8 @@ def _blocks(samples, each):
 
 
 def in_parts(add, sums, values, term):
-    """Adds the products of a term by `add`, for so many rows of the kernel at a time that the copied operands of a sample take
-    little memory. Products are added in the same order."""
+    """Adds the products of a term by `add`, for so many rows of the kernel at a time, or columns of a row, that the copied
+    operands of a sample take little memory. Products are added in the same order."""
     axis = 0 if term.kernel[0] > 1 else 1
     count, each = term.kernel[axis], np.prod(sums.shape[1:3]) * term.weights[..., 0].size * term.groups
     step = max(1, int(_BLOCK * count // max(1, each)))
@@ -47,7 +47,8 @@ def in_parts(add, sums, values, term):
         padding = list(term.padding)
         padding[axis] -= first * term.dilation[axis]
         weights = term.weights[(slice(None),) * axis + (slice(first, first + step),)]
-        sums = add(sums, values, replace(term, weights=weights, padding=tuple(padding)))
+        part = replace(term, weights=weights, padding=tuple(padding))
+        sums = in_parts(add, sums, values, part) if axis == 0 and each > _BLOCK * count else add(sums, values, part)
     return sums
 
 

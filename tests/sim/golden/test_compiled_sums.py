@@ -189,3 +189,12 @@ def test_each_channel_by_itself(rng, compiled, kind, monkeypatch):
     whole = Convolution(_bfloat16(rng, (size, size, 1, channels), "normal"), padding=(size - 1, size - 1), groups=channels)
     given, start = _bfloat16(rng, (3, 1, 1, channels), kind), _float32(rng, (3, size, size, channels), kind)
     _same(compiled.add_term(start, given, whole), Sums().add_term(start, given, whole))
+
+
+def test_operands_of_a_large_kernel_are_copied_in_parts(monkeypatch):
+    """Parts take at most the memory of a block, and follow the order of the kernel."""
+    monkeypatch.setattr(sums, "_BLOCK", 64)
+    parts, kernel = [], np.arange(48).reshape(3, 16, 1, 1).astype(bfloat16)
+    sums.in_parts(lambda total, _, term: parts.append(term.weights) or total, np.zeros((1, 4, 4, 1)), None, Convolution(kernel))
+    assert max(16 * part.size for part in parts) <= 64
+    assert np.array_equal(np.concatenate([part.reshape(-1) for part in parts]), kernel.reshape(-1))
