@@ -10,8 +10,11 @@ from amaranth_tpu.sim.compiler.errors import CompileError
 from amaranth_tpu.sim.compiler.step import compile_step
 from amaranth_tpu.sim.compiler.step_state import with_rate
 from amaranth_tpu.sim.golden.dropout import Dropout
+from amaranth_tpu.sim.golden.step_graph import step_graph
+from amaranth_tpu.sim.golden.training import bound_graph, initial_state
 from amaranth_tpu.sim.ir.losses import Loss
 from amaranth_tpu.sim.ir.optimizers import Adam, Sgd
+from amaranth_tpu.sim.ir.step_macs import step_macs
 from suites import slow
 from trainable_graphs import random_trainable_graph
 from training_steps import chain, run_steps
@@ -56,6 +59,14 @@ def test_cycles_of_a_dense_step(rng, batch, most):
     program = compile_step(with_parameters(chain(rng, (784, 128, 10))), Sgd(), Config(training=True), batch)
     assert program.predicted_cycles <= most
     assert program.useful_macs == batch * (2 * 784 * 128 + 3 * 128 * 10)
+
+
+@pytest.mark.parametrize("frozen, wanted", [("first", 96 + 3 * 40), ("second", 2 * 96 + 2 * 40)])
+def test_products_with_frozen_weights_count(rng, frozen, wanted):
+    training = with_parameters(chain(rng, (12, 8, 5)))
+    weights = [name for name in training.parameters if name.endswith("weights")]
+    bound = bound_graph(training, initial_state(training, Sgd()), [weights[frozen == "second"]])
+    assert step_macs(step_graph(bound, Sgd())) == wanted
 
 
 def test_learning_rate_is_a_constant_tile(rng):
