@@ -16,6 +16,7 @@ from amaranth_tpu.sim.golden.machines import ring_of
 from amaranth_tpu.sim.golden.shards import shards_of
 from amaranth_tpu.sim.golden.training import step
 from amaranth_tpu.sim.ir.optimizers import Sgd
+from amaranth_tpu.sim.ir.row_norms import for_training_on
 from amaranth_tpu.sim.models.gpt import gpt_model
 from language_models import language_model
 from suites import slow
@@ -53,9 +54,12 @@ def test_step_with_padding(rng, tmp_path, tokens, width, heads, letters, cores):
 @pytest.mark.slow
 @pytest.mark.search
 def test_cycles_of_the_shipped_gpt(tmp_path):
-    """A step of 512 letters with n = 16 takes at most 1,150,000 cycles, and the array accepts rows in 80 % of them."""
+    """A step of 512 letters with n = 16 takes at most 1,150,000 cycles, and with NORMALIZE 1,090,000. The array accepts rows in
+    80 % of them."""
     onnx.save(gpt_model(has_state=False), tmp_path / "gpt.onnx")
-    program = compile_step(with_parameters(load_network(tmp_path / "gpt.onnx")), Sgd(), from_preset("transformer"), 16)
-    rows = sum(op.passes * op.rows for op in program.ops if op.unit == MATMUL)
-    assert program.predicted_cycles <= 1_150_000
-    assert rows >= 0.8 * program.predicted_cycles
+    network, core = with_parameters(load_network(tmp_path / "gpt.onnx")), from_preset("transformer")
+    for one, most in ((network, 1_150_000), (for_training_on(network, core), 1_090_000)):
+        program = compile_step(one, Sgd(), core, 16)
+        rows = sum(op.passes * op.rows for op in program.ops if op.unit == MATMUL)
+        assert program.predicted_cycles <= most
+        assert rows >= 0.8 * program.predicted_cycles
