@@ -11,6 +11,7 @@ from amaranth_tpu.hw.array.weight_fifo import WeightFifo
 from amaranth_tpu.hw.bus.axi_reader import AxiReader
 from amaranth_tpu.hw.bus.burst_splitter import BurstSplitter
 from amaranth_tpu.hw.control.operation_queue import OperationQueue
+from amaranth_tpu.hw.lib.short_fifo import ShortFifo
 
 BUS = {"address_width": 32, "data_width": 64}
 SPLITTER = {"address_width": 32, "beats_width": 8}
@@ -24,6 +25,7 @@ SPLITTER = {"address_width": 32, "beats_width": 8}
         (lambda: WeightFifo(n=4, tiles=6, skew=1), "tiles must be a power of two, at least 2, not 6"),
         (lambda: WeightFifo(n=4, tiles=1, skew=1), "tiles must be a power of two, at least 2, not 1"),
         (lambda: OperationQueue(slot=2, depth=3), "depth must be a power of two, at least 2, not 3"),
+        (lambda: ShortFifo(shape=2, depth=1), "depth must be a power of two, at least 2, not 1"),
         (lambda: AxiReader(**BUS, outstanding=12), "outstanding must be a power of two, at least 2, not 12"),
         (lambda: AxiReader(**BUS, load_limit=31), "load_limit must be at least 32, not 31"),
         (lambda: BurstSplitter(**SPLITTER, bus_bytes=256), "bus_bytes must be a power of two, from 1 to 128, not 256"),
