@@ -4,12 +4,14 @@ import re
 
 import pytest
 
+from amaranth_tpu.hw.bus.axi_reader import OUTSTANDING_READS
 from amaranth_tpu.hw.config import PLAIN, Config
 from amaranth_tpu.hw.control.decoder import decode_cycles
 from amaranth_tpu.hw.cycles import cycle_texts, pass_cycles, row_cycles
 from amaranth_tpu.hw.spec.instruction import Unit
 from amaranth_tpu.hw.spec.isa import INSTRUCTIONS, Format, FunctionCode, Half, Opcode, Region
 from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, REGISTERS
+from amaranth_tpu.hw.tpu import OUTSTANDING_WRITES
 from amaranth_tpu.scripts.datasheet import DATASHEET, FILES, SECTIONS
 from amaranth_tpu.scripts.publish.worked_example import CONFIG
 from amaranth_tpu.scripts.show.markdown import replace_section, section
@@ -180,6 +182,12 @@ def test_register_map():
     for register in REGISTERS:
         bits = [bit for first, width, _ in (register.fields or {}).values() for bit in range(first, first + width)]
         assert len(set(bits)) == len(bits) and all(bit < 32 for bit in bits)
+
+
+# promise: outstanding
+def test_limits_of_bursts():
+    sentence = f"Up to {OUTSTANDING_READS} read and {OUTSTANDING_WRITES} write bursts are outstanding."
+    assert sentence in " ".join(DATASHEET.read_text().split())
 
 
 def test_sections(tmp_path):
