@@ -3,8 +3,8 @@
 Lines, branches and toggles of the Verilog, counted by Verilator and merged over all jobs. Every job is compared with the C model.
 Directed jobs come first. Random ones follow, which are steered to the events that are still missing.
 Points that need not be covered have a waiver with a reason in `sim/verification/waivers.txt`. A waiver without points, or for a
-point that was hit, is an error. The same command with the same `--seed` resumes an interrupted run. A run of some cores is kept for
-a run of all.
+point that was hit, is an error. The same command with the same `--seed` resumes an interrupted run. A run of some cores is kept
+for a run of all.
 """
 
 import hashlib
