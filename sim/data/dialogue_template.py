@@ -13,8 +13,8 @@ _SECONDS, _BYTES = 5, 512 << 20  # CPU time, and memory with Python's own
 _LETTERS = 1 << 20
 _PROGRAM = """
 import json, resource, sys
+template, messages, limits, letters, sys.path = json.load(sys.stdin)
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-template, messages, limits, letters = json.load(sys.stdin)
 for kind, most in limits.items():
     kind = getattr(resource, kind)
     hard = resource.getrlimit(kind)[1]
@@ -42,7 +42,7 @@ def rendered(template, messages):
     messages : list of dict
         The `role` and `content` of each message.
     """
-    given = [template, messages, {"RLIMIT_CPU": _SECONDS, "RLIMIT_DATA": _BYTES}, _LETTERS]
+    given = [template, messages, {"RLIMIT_CPU": _SECONDS, "RLIMIT_DATA": _BYTES}, _LETTERS, sys.path]
     done = subprocess.run([sys.executable, "-P", "-c", _PROGRAM], input=json.dumps(given).encode(), capture_output=True)
     found = json.loads(done.stdout) if done.returncode == 0 else {}
     if "text" in found:
