@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.autodiff.network import step_network
 from amaranth_tpu.sim.autodiff.trainable_parameters import with_parameters
 from amaranth_tpu.sim.export.writer import ModelWriter
@@ -18,9 +19,11 @@ from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.network import core_input
 from amaranth_tpu.sim.golden.training import initial_state
 from amaranth_tpu.sim.ir.optimizers import Adam
+from amaranth_tpu.sim.ir.row_norms import for_training_on
 from amaranth_tpu.sim.models.gpt import gpt_model
 from amaranth_tpu.sim.models.gpt_text import SHIPPED_ALPHABET, training_text
 from amaranth_tpu.sim.models.gpt_weights import TOKENS, new_weights, weights_of
+from amaranth_tpu.sim.tpu.cores import training_preset
 from amaranth_tpu.sim.tpu.text import saved_model, written
 from amaranth_tpu.sim.trainer.golden_training import Training
 from amaranth_tpu.sim.trainer.new_training import make_plan
@@ -37,7 +40,8 @@ _LETTERS = 200
 
 def _new_training(steps, seed):
     graph = load_network(saved_model(gpt_model(weights=new_weights(seed), has_state=False)))
-    network, ids = with_parameters(graph), SHIPPED_ALPHABET.encoded(training_text())
+    network = for_training_on(with_parameters(graph), from_preset(training_preset(graph)))
+    ids = SHIPPED_ALPHABET.encoded(training_text())
     cut = round(0.9 * len(ids))
     samples, held = (windows_of_text(part, TOKENS) for part in (ids[:cut], ids[cut:]))
     given = Hyperparameters(optimizer=Adam(), learning_rate=_RATE, schedule=_SCHEDULE, batch_size=_BATCH, seed=seed, steps=steps)
