@@ -165,12 +165,10 @@ class Source:
         own, terms = self._own(), [term for stage in graph.stages for term in stage.terms]
         for initializer, norm in self._scales.items():
             names = [name for name, parts in held.items() if name and any(part[0] == initializer for part in parts)]
-            is_joined = len(names) != 1 or sum(term.weights == names[0] for term in terms) != 1
-            if is_joined or own[norm.mean].size == 1:
-                cause = "is joined with other operators" if is_joined else "has one channel"
+            if len(names) != 1 or sum(term.weights == names[0] for term in terms) != 1:
                 raise ModelError(
-                    f"{self.title}: its normalization {norm.name} {cause}, so that it cannot have the statistics of batches; "
-                    "freeze it with requires_grad=False (PyTorch) or trainable=False (Keras)"
+                    f"{self.title}: its normalization {norm.name} is joined with other operators, so that it cannot have the "
+                    "statistics of batches; freeze it with requires_grad=False (PyTorch) or trainable=False (Keras)"
                 )
             graph = norm.normalized(graph, names[0], batch, own)
         return graph

@@ -70,14 +70,14 @@ def forms_of(step, views):
                 for name in (image.output, image.select.tensor, image.terms[0].source):
                     give(name, "turned")
             is_diagonal = step.is_diagonal(term, (*stage.size, step.tensors[stage.output].channels))
-            if term.weights in step.parameters or is_diagonal and term.weights in made:
-                give(term.weights, "vector" if is_diagonal else "turned")
+            is_number = term.weights in made and step.tensors[term.weights].shape == (1, 1, 1)
+            if term.weights in step.parameters or is_number or is_diagonal and term.weights in made:
+                give(term.weights, "vector" if is_diagonal or is_number else "turned")
     forms |= {name: "vector" for name, one in step.parameters.items() if one.is_average}
     for name in step.parameters:
         if name not in forms:
             raise NotMatrices(f"{name}: is not read by the network, which can't be compiled")
-        for other in (step.masters[name], step.gradients[name], *step.slots[name].values()):
-            forms[other] = forms[name]
+        forms |= dict.fromkeys((step.masters[name], step.gradients[name], *step.slots[name].values()), forms[name])
     forms |= {stage.start: forms[stage.output] for stage in step.stages if stage.ring and stage.output in forms}
     for stage in step.stages:
         if stage.output not in made or stage.output in forms:

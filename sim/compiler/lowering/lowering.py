@@ -158,7 +158,7 @@ class Lowered:
             return Product("copied", self.matrix(term.source), self.matrix(term.weights, "turned"), copies=term.copies)
         is_number = term.weights not in step.parameters and _is_number(term, source, weights, (*stage.size, output.channels))
         if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
-            form = "number" if weights.channels == 1 else "diagonal"
+            form = "number" if weights.channels == 1 and self._region(term.weights) is Region.MODEL else "diagonal"
             return Product("diagonal", self._rows(term.source, stage.size, output.samples), self.matrix(term.weights, form))
         if not output.samples:
             return self._gradient(stage, term)
