@@ -91,7 +91,9 @@ class TrainJob:
             self.program.config,
             self.program.predicted_cycles,
             ["transformer"],
-            lambda other: step_program(self.training, other).with_host(self.program.host),
+            lambda other: step_program(self.training, other, for_training_on(self.training.network, other)).with_host(
+                self.program.host
+            ),
             ring=self.program.config.ring,
         )
 

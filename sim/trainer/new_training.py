@@ -101,11 +101,13 @@ def _check_factors(optimizer, rate, batch):
         raise ArgumentError(f"{given} becomes 0 or infinite in bfloat16 with `batch_size` {batch}; give another value")
 
 
-def step_program(training, config):
+def step_program(training, config, network=None):
     """Compiles one step of a :class:`.Training` for cores with this :class:`.Config`. Returns the :class:`.Program`. Raises
-    CompileError if a step does not fit the core, or a step of this network cannot be compiled."""
+    CompileError if a step does not fit the core, or a step of this network cannot be compiled. `network` is the network in the
+    form for another core."""
     plan = training.plan
-    return compile_step(training.network, plan.optimizer, config, plan.batch_size // plan.cores, plan.dropout, plan.cores)
+    share = plan.batch_size // plan.cores
+    return compile_step(network or training.network, plan.optimizer, config, share, plan.dropout, plan.cores)
 
 
 def step_comparison(training, config, simulator, most, memory=None, cells="rtl", check=True):
