@@ -22,6 +22,7 @@ __all__ = ["as_graph"]
 _LEAST = 2.0**-126  # least normal number
 _SPLIT = 2.0**-100  # smaller weights are not split: the remainder may be subnormal
 _LARGE = 2.0**20
+_CALIBRATED = "weights are rounded so that sums keep their means"
 _MOST_CHOICES = 1 << 26, 1 << 27  # limits per node and per network on weights of 1 or 0 that only select channels
 
 
@@ -146,7 +147,7 @@ def as_graph(name, ends, order, means=None, **facts):
     facts : dict
         Further attributes of the Graph, from the ONNX model.
     """
-    graph, names, taken, stage_names, known = Graph(name, **facts), {}, {}, {}, {}
+    graph, names, taken, stage_names, known = Graph(name, rounded=_CALIBRATED if means else "", **facts), {}, {}, {}, {}
     nodes, copied = in_order(*ends), 0
     for node in nodes:
         if isinstance(node, Constant):
