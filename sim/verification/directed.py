@@ -22,8 +22,8 @@ _PAIRS = 40
 _BLOCKED = 9
 #: Tiles of the largest LOAD_WEIGHTS.
 _TILES = (1 << 16) - 1
-#: Entries of a function table with large values and the most negative slope.
-_STEEP = np.array([0x3FFF, 0x8000] * 2, "<u2").tobytes()
+#: Entries of a function table with the most negative slope, and the number where it changes the value most.
+_STEEP = {"INPUT": np.array([0x3F80, 0x8800] * 2, "<u2").tobytes(), "SCRATCH": np.array([0x3FFFFFFF] * 2, "<u4").tobytes()}
 _ZERO, _ONES, _ALTERNATING = (np.array(pair, "<f4").tobytes() for pair in ((0, 0), (1, 1), (1, -1)))
 
 
@@ -75,16 +75,18 @@ def _longest(h, opcode, record, count):
 
 
 def long_loops(h):
-    """Each loop of the activation unit at its longest, except the tiles of a row of SOFTMAX and NORMALIZE."""
-    loops = [(opcode, record, count) for opcode, record in _results(h) for count in record.counts if count != "tiles"]
-    return [instruction for loop in loops for instruction in _longest(h, *loop)]
+    """Each loop of the activation unit at its longest, except SOFTMAX and NORMALIZE, whose time depends on the numbers."""
+    loops = [(opcode, record, count) for opcode, record in _results(h) if "tiles" not in record.counts for count in record.counts]
+    some = [h.draw(opcode, rows=48, tiles=1) for opcode, record in _results(h) if "tiles" in record.counts]
+    return [*(one for loop in loops for one in _longest(h, *loop)), *(op(Opcode.SOFTMAX, **one) for one in some[:1] if one)]
 
 
 def long_rows(h):
-    """SOFTMAX of a long row of zeros, whose terms are all 1, and NORMALIZE of a long row whose squares are all 1."""
+    """SOFTMAX of many rows and of a long row of zeros, whose terms are all 1. NORMALIZE of a row whose squares are all 1."""
+    program = [op(Opcode.SOFTMAX, rows=h.config.accumulator_depth, tiles=1, lanes=h.config.n)]
     row = dict(rows=1, tiles=_LOOP, lanes=h.config.n, acc_stride=0, buffer_stride=0, acc=0)
     softmax = h.draw(Opcode.SOFTMAX, **row)
-    program = [op(Opcode.SOFTMAX, **softmax), op(Opcode.SOFTMAX, **softmax | {"tiles": 1})]
+    program += [op(Opcode.SOFTMAX, **softmax), op(Opcode.SOFTMAX, **softmax | {"tiles": 1})]
     if Opcode.NORMALIZE in h.records:
         program += [
             op(Opcode.LOAD_BIAS, region=Region.SCRATCH, rows=1),
@@ -104,6 +106,18 @@ def tables(h):
         program.append(op(Opcode.ACTIVATE, **h.draw(Opcode.ACTIVATE, function=FunctionCode.TABLE)))
         program += [op(Opcode.LOAD_TABLE, **h.draw(Opcode.LOAD_TABLE, rows=1) | place)] * (1 + number % 2)
     return program
+
+
+def steep_table(h):
+    """A value of the function table whose slope turns its sign."""
+    return [
+        *whole_table(h.config, False, h.sizes),
+        op(Opcode.LOAD, region=Region.OUTPUT, rows=1),
+        op(Opcode.LOAD_BIAS, region=Region.SCRATCH, rows=1),
+        op(Opcode.LOAD_WEIGHTS, region=Region.INPUT, rows=1),
+        op(Opcode.MATMUL, start=1, rows0=1, rows1=1, tiles0=1, tiles1=1),
+        op(Opcode.ACTIVATE, function=FunctionCode.TABLE, rows=1, lanes=h.config.n, buffer=1),
+    ]
 
 
 def long_transfers(h):
@@ -161,6 +175,17 @@ def _loads(h, opcode, *rows):
     return [op(opcode, region=Region.INPUT, rows=count) for count in rows]
 
 
+def long_queues(h):
+    """Loads and weights of three lengths in turn, so that each place of a queue of eight takes each length."""
+    depth, tiles = h.config.unified_buffer_depth, h.config.weight_fifo_depth
+    program = _loads(h, Opcode.LOAD, *[depth - 1, 1, depth // 2] * 8)
+    for count in [tiles - 4, tiles, 1] * 8:
+        stride = int(count <= h.config.accumulator_depth)
+        fields = dict(start=1, rows0=1, rows1=1, tiles0=1, tiles1=count, tiles1_acc_stride=stride)
+        program += [*_loads(h, Opcode.LOAD_WEIGHTS, count), op(Opcode.MATMUL, **fields)]
+    return program
+
+
 def blocked_loads(h):
     depth = h.config.unified_buffer_depth
     return _loads(h, Opcode.LOAD, 1, depth - 1, *[depth] * _BLOCKED)
@@ -169,7 +194,8 @@ def blocked_loads(h):
 def blocked_reads(h):
     """Loads and weights that fill the read manager."""
     depth, tiles = h.config.unified_buffer_depth, h.config.weight_fifo_depth
-    return [*_loads(h, Opcode.LOAD, depth), *_loads(h, Opcode.LOAD_WEIGHTS, tiles, tiles), *_loads(h, Opcode.LOAD, depth)]
+    first = [*_loads(h, Opcode.LOAD, depth), *_loads(h, Opcode.LOAD_WEIGHTS, tiles, tiles)]
+    return [*first, *_loads(h, Opcode.LOAD, *[1] * (4 * _BLOCKED))]  # instructions are fetched meanwhile
 
 
 def short_loads(h):
@@ -177,7 +203,7 @@ def short_loads(h):
 
 
 def blocked_weights(h):
-    return _loads(h, Opcode.LOAD_WEIGHTS, 1, *[_TILES] * _BLOCKED)
+    return _loads(h, Opcode.LOAD_WEIGHTS, _TILES, *[1] * _BLOCKED)
 
 
 def short_weights(h):
@@ -229,7 +255,6 @@ def directed_jobs(config, cores=1):
     jobs = [
         Directed("clean", long_loops),
         Directed("clean", long_transfers),
-        *([Directed("clean", tables), Directed("clean", tables, data={"INPUT": _STEEP})] if config.table_lanes else []),
         Directed("dead bus", blocked_loads, silent="INPUT"),
         Directed("dead bus", blocked_reads, silent="INPUT"),
         Directed("dead bus", short_loads, silent="INPUT"),
@@ -243,6 +268,7 @@ def directed_jobs(config, cores=1):
         Directed("restart", blocked_loads, silent="INPUT"),
         Directed("clean", wide_results),
         Directed("clean", queues),
+        Directed("clean", long_queues),
         *(Directed("refused", wide=opcode) for opcode in records(config) if opcode is not Opcode.HALT),
         *(Directed("bad region", spoil=(region.name, outside)) for region in Region for outside in (True, False)),
         *(Directed(kind) for kind in ("reset", "abort", "restart", "bad region") for _ in range(3)),
@@ -251,6 +277,8 @@ def directed_jobs(config, cores=1):
         *(Directed("bus error") for event in expected_events(config) if event[1] == "of"),
         *(Directed("bus error") for _ in range(8)),
     ]
+    if config.table_lanes:
+        jobs += [Directed("clean", tables), Directed("clean", steep_table, data=_STEEP | {"OUTPUT": _ZERO})]
     if config.softmax:
         jobs.append(Directed("clean", long_rows, data={"INPUT": _ZERO, "SCRATCH": _ALTERNATING}))
     if config.training:

@@ -7,43 +7,18 @@ from collections import Counter
 import pytest
 
 from amaranth_tpu.hw.config import from_preset
-from amaranth_tpu.hw.spec.isa import Opcode, Region, records
+from amaranth_tpu.hw.spec.isa import Opcode, Region
 from amaranth_tpu.scripts import coverage
 from amaranth_tpu.sim.rtl.runner import SimulationError
 from amaranth_tpu.sim.verification import bench
 from amaranth_tpu.sim.verification.bench import CHANNELS, CoreResult
 from amaranth_tpu.sim.verification.coverage import Point, Waiver, WaiverError, blocks_of, judge, read_points, read_waivers
 from amaranth_tpu.sim.verification.events import expected_events, reached_events
-from amaranth_tpu.sim.verification.jobs import KINDS, Mismatch, Session
+from amaranth_tpu.sim.verification.jobs import Mismatch, Session
 from amaranth_tpu.sim.verification.spoils import spoiled_region
 from suites import slow
 
 SMALL = from_preset("transformer", n=2, unified_buffer_depth=256, accumulator_depth=64, bias_depth=16, transpose=True, ring=True)
-
-
-def test_drawn_jobs(seed):
-    """Jobs of all kinds are drawn. Each clean program has expected results, and all opcodes occur."""
-    session = Session(seed, SMALL, 2)
-    for _ in range(60):
-        session.draw()
-    found = session.trials
-    assert {trial.kind for trial in found} >= {"clean", "refused"} and {trial.kind for trial in found} <= KINDS.keys()
-    used = {word[0] for trial in found for word in trial.program if not isinstance(word, int)}
-    assert used >= records(SMALL).keys() - {Opcode.SYNC}
-    for trial in found:
-        assert (trial.after is not None) == (trial.kind == "clean") and len(trial.job.cores) == 2
-        for core in trial.job.cores:
-            places = sorted((address, address + len(data)) for address, data, _ in core.segments)
-            assert all(one[1] <= two[0] for one, two in zip(places, places[1:])) and places[-1][1] <= 1 << 32
-
-
-def test_refused_words_of_one_core(seed):
-    """Words are refused for several causes. Programs of a core with few features use no field that it lacks."""
-    session = Session(seed, from_preset("default", n=2))
-    for _ in range(60):
-        session.draw()
-    causes = {cause for trial in session.trials if trial.kind == "refused" for cause, _ in trial.faults}
-    assert causes >= {"ILLEGAL", "ADDRESS"}
 
 
 def test_spoiled_regions(seed):
