@@ -82,11 +82,6 @@ def test_cycles_of_adam_with_dropout(rng):
     run_steps(program, training, Adam(), rng, 1, dropout=Dropout(0.5))
 
 
-def test_a_clipped_norm_is_refused(rng):
-    with pytest.raises(CompileError, match="clip_norm, .* can't be compiled .*; train it .* without steps on a core$"):
-        compile_step(with_parameters(chain(rng, (9, 7, 5))), Sgd(clip_norm=1.0), Config(n=4, training=True), 2)
-
-
 def test_adam_needs_a_table(rng):
     with pytest.raises(CompileError, match="^Adam needs a core with table_lanes[^\n]*$"):
         compile_step(with_parameters(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)

@@ -49,6 +49,14 @@ def same(one, two):
     return list(first) == list(second) and all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
+def test_a_clipped_norm_is_refused_on_a_core(path, data):
+    """The remedy in the message is followed."""
+    model = tpu.load(path)
+    with pytest.raises(tpu.CompileError, match="clip_norm, .* can't be compiled .*; train it .* without steps on a core$"):
+        model.fit(*data, clip_norm=1.0, check_steps=1, core=CORE, verbose=False)
+    model.fit(*data, clip_norm=1.0, verbose=False)
+
+
 def test_fit_is_the_trainer(path, data):
     """The trained initializers equal the masters of a training run with the same plan, cut off to bfloat16 for weights."""
     x, y = data
