@@ -162,7 +162,7 @@ class SumCode:
 
     def _matrix(self, product):
         begun = self.started
-        for first, count, inputs in alike(self.columns, partial(self._inputs_of, product)):
+        for first, count, inputs in [*alike(self.columns, partial(self._inputs_of, product))]:
             self.started = begun
             yield from self._add_inputs(product, inputs, first, count)
         if product.zeros:
@@ -173,7 +173,7 @@ class SumCode:
         lowered, inputs, row = self.emitter.constants.lowered, range(product.inputs), (self.column + column) * self.n
         if product.by_rows or product.turned or not lowered.is_weights(product.weights):
             return inputs
-        return [k for k in inputs if not lowered.is_nothing(product.weights, k, row)] or inputs[:1]
+        return [k for k in inputs if not lowered.is_nothing(product.weights, k, row)] or [*inputs[: not self.started]]
 
     def _add_inputs(self, product, chosen, column, columns):
         """Adds the products of some tiles of inputs to column tiles."""

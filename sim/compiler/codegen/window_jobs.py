@@ -53,7 +53,7 @@ class WindowCode:
         begun, columns = code.started, range(code.columns)
         if product.weights.form == "turned":
             for first, count, inputs in alike(code.columns, self._inputs_of):
-                for number, some in enumerate(self._fitting(inputs)):
+                for number, some in enumerate(self._fitting(inputs) if inputs else ()):
                     tiles = [self._tiles(position, k, range(first, first + count)) for position, k in some]
                     yield from self._pass(tiles, some, first, begun or number > 0)
         elif self._loops() and self._is_one_number():
@@ -94,7 +94,7 @@ class WindowCode:
             return inputs
         each, row = weights.each, (self.code.column + column) * self.code.n
         own = [(position, k) for position, k in inputs if not lowered.is_nothing(weights, position * each + k, row)]
-        return own or inputs[:1]
+        return own or inputs[: not self.code.started]
 
     def _tiles(self, position, k, columns):
         """Returns the weight tile of column tiles, for a kernel position and a tile of channels of the source."""

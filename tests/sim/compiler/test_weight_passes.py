@@ -40,6 +40,22 @@ def test_only_tiles_with_weights_have_a_pass():
     assert [count_passes((one,), 2) for one in (term, both)] == [3, 4]  # one for a column tile that selects nothing
 
 
+@pytest.mark.parametrize("place", [{}, {"padding": (-1, 0)}], ids=["all", "a row"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_later_terms_have_no_pass_for_columns_without_weights(rng, place, begun):
+    """A choice of channels for one of three column tiles is one pass more, if another term, which may have a pass for each column
+    tile, is before it. A choice alone also begins the sums of the other column tiles."""
+    dense = GivenTerm("t", rng.normal(size=(1, 1, 4, 6)).astype(bfloat16))
+    chosen = GivenTerm("u", choice((0, 1, -1, -1, -1, -1), 4), sparse=True, **place)
+    first = [GivenStage("first", "t", (GivenTerm("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(1, 4))]
+    first += [GivenStage("second", "u", (GivenTerm("x", rng.normal(size=(1, 1, 4, 4)).astype(bfloat16)),), size=(2, 4))]
+    terms = (dense, chosen) if begun else (chosen,)
+    graph = linked("later", Tensor("x", 4, 2, 4), (*first, GivenStage("last", "y", terms, size=(1, 4))))
+    program = check(graph, CONFIG, 2, rng)
+    passes = sum(op.passes * op.rows for op in program.ops if op.opcode is Opcode.MATMUL and op.stage == 2)
+    assert passes == 8 * (6 + 1 if begun else 3)
+
+
 def average(source, channels, kernel=(3, 2), share=0.25, **changes):
     return GivenTerm(source, np.full((*kernel, 1, channels), share, bfloat16), groups=channels, **{"fixed": True} | changes)
 
