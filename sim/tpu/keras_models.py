@@ -178,13 +178,33 @@ def _dropout(layer):
     return lambda x, **_: functional.dropout(x, layer.rate, True)
 
 
+def _prelu(layer):
+    """Returns the `call` of a PReLU as one operator, or None for other layers. Keras' own exports fold a sign into its slopes."""
+    import keras
+    import torch
+
+    if type(layer) is not keras.layers.PReLU or not layer.built:
+        return None
+
+    class Operator(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, slopes):
+            return torch.where(x < 0, x * slopes, x)
+
+        @staticmethod
+        def symbolic(graph, x, slopes):
+            return graph.op("PRelu", x, slopes)
+
+    return lambda x, **_: Operator.apply(x, layer.alpha.value)
+
+
 def _exported(model, affine, training):
     import keras
 
     norms = {layer.path: _affine(layer, *affine[norm.name]) for norm, layer in _norms(model) if norm.name in affine}
     finders = [lambda layer: norms.get(layer.path)]
     if keras.backend.backend() == "torch":
-        finders += [recurrent_call, norm_call]
+        finders += [recurrent_call, norm_call, _prelu]
     if training:
         finders.append(_dropout)
     with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, *finders):

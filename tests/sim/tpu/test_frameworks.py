@@ -355,21 +355,22 @@ def test_tutorial_runs(torch, keras, tmp_path, monkeypatch):
     assert names["history"].core["mismatched_bits"] == 0
 
 
-KERAS_RECURRENT = {
+KERAS_OPERATORS = {
     "LSTM": lambda layers: layers.LSTM(5),
     "LSTM without biases": lambda layers: layers.LSTM(5, use_bias=False, return_sequences=True),
     "GRU": lambda layers: layers.GRU(5),
     "GRU with the reset before": lambda layers: layers.GRU(5, reset_after=False, go_backwards=True),
     "RNN": lambda layers: layers.SimpleRNN(5, activation="relu"),
     "both ways": lambda layers: layers.Bidirectional(layers.GRU(3, return_sequences=True)),
+    "PReLU": lambda layers: layers.PReLU(shared_axes=[1]),
 }
 
 
-@pytest.mark.parametrize("name", KERAS_RECURRENT)
-def test_keras_recurrent_layers(keras, rng, name):
-    """Recurrent layers of Keras are trained, with random biases, and dropout after them."""
+@pytest.mark.parametrize("name", KERAS_OPERATORS)
+def test_keras_layers_as_operators(keras, rng, name):
+    """Recurrent layers and PReLU of Keras are trained, with random weights, and dropout after them."""
     layers, (x, y) = keras.layers, samples(rng, 3, 4)
-    layer = KERAS_RECURRENT[name](layers)
+    layer = KERAS_OPERATORS[name](layers)
     net = keras.Sequential([layers.Input((3, 4)), layer, layers.Dropout(0.2), layers.Flatten(), layers.Dense(4)])
     for one in layer.weights:
         one.assign(rng.normal(0, 0.5, one.shape))
