@@ -177,7 +177,7 @@ def _loads(h, opcode, *rows):
 
 def long_queues(h):
     """Loads and weights of three lengths in turn, so that each place of a queue of eight takes each length."""
-    depth, tiles = h.config.unified_buffer_depth, h.config.weight_fifo_depth
+    depth, tiles = min(4096, h.config.unified_buffer_depth), h.config.weight_fifo_depth
     program = _loads(h, Opcode.LOAD, *[depth - 1, 1, depth // 2] * 8)
     for count in [tiles - 4, tiles, 1] * 8:
         stride = int(count <= h.config.accumulator_depth)
