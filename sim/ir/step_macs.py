@@ -2,6 +2,8 @@
 
 from math import prod
 
+import numpy as np
+
 from .stage import reads
 
 __all__ = ["step_macs"]
@@ -32,5 +34,6 @@ def _is_mean(step, term):
     weights = step.constants.get(term.weights)
     if weights is None or term.source in step.constants:
         return term.source in step.constants
-    numbers = weights[weights != 0]
-    return not numbers.size or bool((numbers == numbers[0]).all())
+    with np.errstate(invalid="ignore"):  # a comparison of a signalling NaN
+        numbers = weights[weights != 0]
+        return not numbers.size or bool((numbers == numbers[0]).all())
