@@ -286,7 +286,10 @@ class Source:
             remedy = "put this layer after the convolution, or give fit the argument `dropout`"
         else:
             cause = "its operators use parts of its weights, or their sums with constants"
-            remedy = "leave out these sums; give recurrent layers activation='tanh' and recurrent_activation='sigmoid'"
+            remedy = (
+                "leave out these sums; give recurrent layers activation='tanh' and recurrent_activation='sigmoid', and PReLU of "
+                "images shared_axes=[1, 2]"
+            )
         return f"{self.title}: trained weights cannot be stored in it: {cause}; {remedy}"
 
     @contextmanager
