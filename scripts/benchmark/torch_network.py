@@ -34,7 +34,7 @@ class TorchNetwork:
 
     def __init__(self, network, graph, masters, kind=torch.float32):
         self.network, self.graph, self.kind = network, graph, kind
-        self.positions = Positions(graph.graph)
+        self.positions = Positions(graph)
         self.parameters = {
             name: self._tensor(master.reshape(network.tensors[name].shape)).requires_grad_()
             for name, master in zip(network.parameters, masters, strict=True)
