@@ -5,13 +5,13 @@ import threading
 
 __all__ = ["limited_memory"]
 
-_LEAST = 256 << 20  # bytes that any model may take
+_LEAST = 192 << 20  # bytes that any model may take
 _LOCK = threading.RLock()  # the limit holds for the process
 
 
 @contextlib.contextmanager
 def limited_memory(model, inputs=0):
-    """Limits the memory that the process takes additionally to 256 MB, 6 times the bytes of a model and 64 times those of its
+    """Limits the memory that the process takes additionally to 192 MB, 6 times the bytes of a model and 64 times those of its
     inputs. Beyond, allocations fail. Systems other than Linux have no limit."""
     try:
         import resource
