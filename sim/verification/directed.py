@@ -188,7 +188,7 @@ def long_queues(h):
 
 def blocked_loads(h):
     depth = h.config.unified_buffer_depth
-    return _loads(h, Opcode.LOAD, 1, depth - 1, *[depth] * _BLOCKED)
+    return _loads(h, Opcode.LOAD, 1, depth - 1, *[min(depth, 512)] * _BLOCKED)  # ends in time with a deep buffer
 
 
 def blocked_reads(h):
