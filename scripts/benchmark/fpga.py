@@ -21,7 +21,7 @@ from .versions import VERSION, version_of_file
 __all__ = ["blocks", "boards", "devices", "options"]
 
 #: Rows of the table `boards`
-_ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f", "ecpix5-85f", "tang-primer-20k", "crosslink-nx")
+_ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f", "tang-primer-20k", "crosslink-nx")
 _BLOCKS = "ulx3s-85f"  # the board of the table `blocks`
 _AROUND_CORE = ("bridge", "memory", "top")  # blocks of the board outside its core
 #: {option: (its value, other options that it needs)} of the table `options`. The core without it has `training`.

@@ -57,7 +57,7 @@ async def early_ends(ports, rng, *, size, count):
     return ended, offered
 
 
-@pytest.mark.parametrize("size, count", [(2, 3), *slow((1, 100), (2, 600))])
+@pytest.mark.parametrize("size, count", [(2, 8), *slow((1, 100), (2, 600))])
 def test_early_ends(size, count):
     ended, offered = simulate(RingUnit(config=CONFIG), early_ends, seed=seed(), size=size, count=count)
     assert ended > count / 3 and (size == 1 or offered >= count // 3), (ended, offered)
