@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arithmetic.adder import Adder
+from ..arithmetic.float_formats import without_minus_zero
 from ..arithmetic.multiplier import Multiplier
 from .activation_lane import ActivationLane
 
@@ -37,7 +38,7 @@ class UpdateTimes:
 class UpdateLane(wiring.Component):
     """The arithmetic of UPDATE for one lane: V' = bf16(G + momentum * V) and W' = W + rate * V'.
 
-    The multipliers and adders are those of a cell. Throughput is one parameter a cycle. Operands and result belong to the cycles
+    The multipliers and adders are those of a cell, and both results have +0 for -0. Throughput is one parameter a cycle. Operands and result belong to the cycles
     of :class:`UpdateTimes`. There is no flow control and no reset.
 
     Parameters
@@ -78,7 +79,7 @@ class UpdateLane(wiring.Component):
             decay.w.eq(self.momentum),
             moment.a.eq(self.g),
             moment.b.eq(decay.o),
-            rounding.value.eq(moment.o),
+            rounding.value.eq(without_minus_zero(moment.o.as_value())),
             rounding.keep.eq(1),
             scale.x.eq(self._delayed(m, moved, self.wait, "waiting")),
             scale.w.eq(self.rate),
@@ -86,7 +87,7 @@ class UpdateLane(wiring.Component):
             master.b.eq(scale.o),
         ]
         kept = self._delayed(m, scale.x, self.lead + self.latency, "kept")
-        whole = master.o.as_value()
+        whole = without_minus_zero(master.o.as_value())
         m.d.comb += self.o.eq(Cat(kept, whole[16:], whole[:16]))
         return m
 

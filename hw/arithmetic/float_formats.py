@@ -1,8 +1,9 @@
 """The number formats of the core: bfloat16 operands, binary32 products and sums."""
 
+from amaranth import Cat
 from amaranth.lib import data
 
-__all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN"]
+__all__ = ["Bfloat16", "Binary32", "EXPONENT_BIAS", "EXPONENT_MAX", "QUIET_NAN", "without_minus_zero"]
 
 #: Exponent bias of both formats.
 EXPONENT_BIAS = 127
@@ -26,3 +27,8 @@ class Binary32(data.Struct):
     fraction: 23
     exponent: 8
     sign: 1
+
+
+def without_minus_zero(value):
+    """Returns a flushed binary32 with +0 for -0."""
+    return Cat(value[:31], value[31] & value[23:31].any())

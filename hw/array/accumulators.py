@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
+from ..arithmetic.float_formats import without_minus_zero
 from ..lib.hierarchy import instantiate
 from ..lib.memories import NO_COLLISIONS
 from ..spec.memory_ports import bias_port, bias_rows_port, pass_port, sums_edge, sums_port
@@ -65,7 +66,7 @@ class AccumulatorColumn(wiring.Component):
         m.d.comb += [
             write.addr.eq(self.write_row_i),
             write.en.eq(self.write_i),
-            write.data.eq(self.bottom),
+            write.data.eq(without_minus_zero(self.bottom)),
             read.addr.eq(self.read_row_i),
             read.en.eq(1),
             bias_read.addr.eq(self.bias_row_i),
@@ -94,7 +95,8 @@ class Accumulators(wiring.Component):
 
     Column c works c cycles after column 0, in step with the array. The control signals are skewed from column to column, so
     the sums need no skew registers. `edge.top[0]` appears `latency` cycles after `passes.read_row`. `edge.bottom[0]` is written
-    in the cycle of `passes.write`. The third port reads whole rows.
+    in the cycle of `passes.write`, with +0 for -0: so products with 0 change no sum, and programs may add them or leave them out.
+    The third port reads whole rows.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class ActivationModel:
                 if op["task"] == Task.MULTIPLY:
                     yield True, op["operand"] + r0, self.buffer[op["operand"] + r0]
                     values = [
-                        int(golden.multiply(golden.to_bfloat16(value), factor))
+                        int(golden.without_minus_zero(golden.multiply(golden.to_bfloat16(value), factor)))
                         for value, factor in zip(values, self.buffer[op["operand"] + r0])
                     ]
                 for half, lanes in enumerate(self.vectors(op, values)):

@@ -49,7 +49,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
             control.update(write=1, write_row=cycle)
         first = cycle if cycle < bias_depth else None
         bias_inputs, bias_writes = _random_biases(rng, first, n=n, depth=bias_depth, halves=bias_halves)
-        bottom = [rng.getrandbits(32) for _ in range(n)]
+        bottom = [rng.choice([0, 1 << 31, rng.getrandbits(32) | 1 << 23]) for _ in range(n)]
         controls.append(control)
         passes = {f"passes__{name}": value for name, value in control.items()}
         ports.set(**passes, edge__bottom=bottom, results__row=out_row, results__read=out_read, **bias_inputs)
@@ -75,7 +75,7 @@ async def traffic(ports, rng, *, n, depth, bias_depth, latency, cycles, bias_hal
             if out_read:
                 out[c] = None if out_row == written else sums[out_row][c]
             if written is not None:
-                sums[written][c] = bottom[c]
+                sums[written][c] = bottom[c] if bottom[c] & 0x7F800000 else 0
         tops = [*tops[1:], top]
         for c, (row, mask, value) in enumerate(bias_writes):
             biases[row][c] = (biases[row][c] or 0) & ~mask | value & mask

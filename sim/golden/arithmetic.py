@@ -15,6 +15,7 @@ __all__ = [
     "multiply",
     "add",
     "multiply_accumulate",
+    "without_minus_zero",
     "to_bfloat16",
     "relu",
     "ordered",
@@ -81,6 +82,11 @@ def multiply_accumulate(acc, x, w):
     """Computes `acc + x * w` as one cell of the array does: `acc` is binary32, `x` and `w` are bfloat16, all as bit patterns. The
     product is rounded and flushed before the addition."""
     return add(acc, multiply(x, w))
+
+
+def without_minus_zero(bits):
+    """Returns binary32 bit patterns with +0 for -0."""
+    return np.where(bits == np.uint32(1 << 31), np.uint32(0), bits)
 
 
 def to_bfloat16(value):

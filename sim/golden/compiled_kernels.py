@@ -75,14 +75,13 @@ def range_of_bits(bits):
 
 @_compiled
 def range_of_floats(bits):
-    """Returns `(least, negative)` of a flat array of binary32 bit patterns. `least` is the least exponent field of nonzero
-    numbers, or 255 if there are none. `negative` is True if a -0 occurs."""
-    least, negative = 255, False
+    """Returns the least exponent field of the nonzero numbers of a flat array of binary32 bit patterns, or 255 if there are
+    none."""
+    least = 255
     for i in range(bits.size):
         exponent = np.int32(bits[i] >> 23 & 255)
         least = min(least, exponent if bits[i] & np.uint32(0x7FFFFFFF) != 0 else 255)
-        negative |= bits[i] == np.uint32(0x80000000)
-    return least, negative
+    return least
 
 
 @_inlined

@@ -69,7 +69,7 @@ class _CompiledSums(Sums):
         """Returns True if bfloat16 operands and float32 initial sums permit the exact form of the loops."""
         low, high, _ = self._kernels.range_of_bits(_bits(values).reshape(-1))
         low_weights, high_weights, _ = self._kernels.range_of_bits(_bits(weights).reshape(-1))
-        first, _ = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
+        first = self._kernels.range_of_floats(np.ascontiguousarray(start).view(np.uint32).reshape(-1))
         # An exponent is its field - 127. The last place of a number is 7 (bfloat16) or 23 bits (binary32) below its exponent. All
         # numbers, and so all sums, are multiples of the least last place.
         small = low + low_weights - 254 - 14 < -126 or first - 127 - 23 < -126
@@ -103,13 +103,13 @@ class _CompiledSums(Sums):
 
     def _meets_once(self, sums, values, term):
         """Returns True if the source has one position, and each position of the sums multiplies it by a different kernel
-        position. The other products of a sum are products of padding, and do not change it."""
+        position. The other products of a sum are products of padding, and change at most the sign of a zero."""
         if term.kernel == (1, 1) or (values.shape[1:3], term.groups, term.dilation) != ((1, 1), 1, (1, 1)):
             return False
         if sums.shape[1:3] != term.kernel or term.padding != tuple(size - 1 for size in term.kernel):
             return False
         *_, finite = self._kernels.range_of_bits(_bits(term.weights).reshape(-1))
-        return finite and not self._kernels.range_of_floats(sums.view(np.uint32).reshape(-1))[1]
+        return finite
 
     def add_term(self, sums, values, term):
         if self._meets_once(sums, values, term):

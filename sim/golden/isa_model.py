@@ -21,7 +21,7 @@ from amaranth_tpu.hw.spec.isa import (
     WeightFormat,
 )
 
-from .arithmetic import activate, add, bfloat16, matmul, multiply, ordered, relu, to_bfloat16
+from .arithmetic import activate, add, bfloat16, matmul, multiply, ordered, relu, to_bfloat16, without_minus_zero
 from .isa_check import MachineFault, check, host_bytes
 from .normalization import normalize
 from .progress import Progress, touched
@@ -252,7 +252,7 @@ class Machine:
         places = (acc + acc_stride * np.arange(columns) + np.arange(rows)[:, None]).ravel()
         first = (self.sums[places] if first is None else first).reshape(rows, columns * n)
         sums = matmul(x.view(bfloat16), np.ascontiguousarray(w).view(bfloat16), np.ascontiguousarray(first).view(np.float32))
-        self.sums[places] = np.ascontiguousarray(sums).view(np.uint32).reshape(-1, n)
+        self.sums[places] = without_minus_zero(np.ascontiguousarray(sums).view(np.uint32)).reshape(-1, n)
 
     @_effect(Opcode.ACTIVATE)
     def _activate(self, function, format, rows, lanes, buffer, acc):
@@ -342,8 +342,8 @@ class Machine:
     @_effect(Opcode.MULTIPLY)
     def _multiply(self, rows, lanes, buffer, acc, operand):
         for row in range(rows):
-            values = to_bfloat16(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
-            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, values, np.uint16(0))
+            values = multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row])
+            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, to_bfloat16(without_minus_zero(values)), np.uint16(0))
 
     @_effect(Opcode.SELECT)
     def _select(
@@ -391,8 +391,9 @@ class Machine:
             self.bias[bias : bias + rows],
             (self.bias[bias + rows : bias + 2 * rows] >> np.uint32(16)).astype(np.uint16),
         )
-        moved = to_bfloat16(add(self.sums[acc : acc + rows], multiply(moved, np.uint16(momentum))))
-        master = add(master, multiply(moved, np.uint16(rate)))
+        moved = add(self.sums[acc : acc + rows], multiply(moved, np.uint16(momentum)))
+        moved = to_bfloat16(without_minus_zero(moved))
+        master = without_minus_zero(add(master, multiply(moved, np.uint16(rate))))
         self.updates[update : update + rows] = np.stack([moved, master >> np.uint32(16), master & np.uint32(0xFFFF)], axis=1)
 
     @_effect(Opcode.STORE_UPDATE)

@@ -240,7 +240,7 @@ class _Tensors:
                 total = self._add_transposed(total, shape, tensor.samples, term)
             else:
                 total = self._add(np.zeros(shape, np.float32) if total is None else total, term)
-        return np.zeros(shape, np.float32) if total is None else total
+        return np.zeros(shape, np.float32) if total is None else total + np.float32(0)  # the accumulators hold no -0
 
     def _add(self, total, term):
         source, weights = self._operand(term.source), self._operand(term.weights)
@@ -268,12 +268,12 @@ class _Tensors:
         return Convolution(kernel, term.stride, term.dilation, term.padding, term.groups)
 
     def _add_product(self, total, source, weights, term):
-        """Adds each sample's own product; +0 is added last."""
+        """Adds each sample's own product."""
         result = []
         for start, values, matrix in zip(total, source, weights):
             one = self._convolution(term, matrix.reshape(1, 1, -1, matrix.shape[-1]))
             result.append(self.sums.add_term(start[None], values[None], one))
-        return np.concatenate(result) + np.float32(0)
+        return np.concatenate(result)
 
     def _add_transposed(self, total, shape, samples, term):
         """Adds products summed over positions; over samples, too, unless the result has `samples`."""
@@ -291,4 +291,4 @@ class _Tensors:
         starts = [None] * len(vectors) if total is None else [part.reshape(kernel) for part in total]
         parts = zip(source, vectors, starts)
         made = [self.sums.weight_gradient(a[None], one, b[None], start).reshape(shape[1:]) for a, b, start in parts]
-        return np.stack(made) + np.float32(0)
+        return np.stack(made)

@@ -66,17 +66,10 @@ def is_broadcast(sums, values, term):
 
 def _broadcast(sums, values, term, scaled):
     """Computes :meth:`Sums.add_term` for a term that :func:`is_broadcast` accepts. It multiplies only the one operand that is not
-    padding. Products of padding are +0 or -0: a sum of -0 becomes +0 if one of these products is +0."""
+    padding."""
     weights = term.weights[:, :, 0]
-    positive = ~np.signbit(weights.astype(np.float32)).reshape(-1, weights.shape[2])
-    before = np.cumsum(positive, axis=0) - positive  # is there a +0 among the products before, or after, the kernel position?
-    after = positive.sum(axis=0) - before - positive
-    before, after = (count.reshape(weights.shape)[::-1, ::-1] > 0 for count in (before, after))
     given = np.repeat(values, sums.shape[3] // term.groups, axis=3)
-    with np.errstate(invalid="ignore"):  # NaN
-        start = np.where((np.abs(sums) < np.float32(2.0**-126)) & before, np.float32(0), sums)
-    result = scaled(start, np.broadcast_to(given, sums.shape), np.broadcast_to(weights[::-1, ::-1], sums.shape))
-    return np.where((result == 0) & after, np.float32(0), result)
+    return scaled(sums, np.broadcast_to(given, sums.shape), np.broadcast_to(weights[::-1, ::-1], sums.shape))
 
 
 class Sums:
@@ -162,7 +155,7 @@ class Sums:
 
     def product(self, one, two):
         """Multiplies bfloat16 arrays as the instruction MULTIPLY does. Returns bfloat16."""
-        start = np.full(one.shape, -0.0, np.float32)  # add to -0: it leaves a product of either sign unchanged
+        start = np.zeros(one.shape, np.float32)  # added to +0, a product of -0 is +0
         return self.rounded(self.scaled(start, one, two))
 
     def looked_up(self, values, table):

@@ -62,6 +62,11 @@ def total(one, other):
     return _binary32(one, np.add, other)
 
 
+def stored(bits):
+    """Returns binary32 bits with +0 for -0."""
+    return np.where(bits == _SIGN, np.uint32(0), bits)
+
+
 def widened(bits):
     return np.asarray(bits, np.uint32) << np.uint32(16)
 
@@ -155,7 +160,7 @@ class TextMachine:
                     sums = self.bias[f.bias + t0 + (r if f.bias_rows else 0)] if f.start else self.acc[place]
                     for k in range(self.n):
                         sums = total(sums, product(self.buffer[row, k], self.tile[k]))
-                    self.acc[place] = sums
+                    self.acc[place] = stored(sums)
 
     # --- Results --------------------------------------------------------------------------------------------------
 
@@ -219,7 +224,7 @@ class TextMachine:
 
     def multiply(self, f):
         for r in range(f.rows):
-            values = product(rounded(self.acc[f.acc + r]), self.buffer[f.operand + r])
+            values = stored(product(rounded(self.acc[f.acc + r]), self.buffer[f.operand + r]))
             self._write(f.buffer + r, values, "BFLOAT16", f.lanes)
 
     def load_table(self, f):
@@ -241,8 +246,8 @@ class TextMachine:
     def update_(self, f):
         for r in range(f.rows):
             v = self.bias[f.bias + f.rows + r] >> np.uint32(16)
-            moved = rounded(total(self.acc[f.acc + r], product(f.momentum, v)))
-            master = total(self.bias[f.bias + r], product(f.rate, moved))
+            moved = rounded(stored(total(self.acc[f.acc + r], product(f.momentum, v))))
+            master = stored(total(self.bias[f.bias + r], product(f.rate, moved)))
             for part, values in zip(self.update.values(), (moved, master >> np.uint32(16), master & np.uint32(0xFFFF))):
                 part[f.update + r] = values
 

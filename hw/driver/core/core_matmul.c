@@ -134,7 +134,7 @@ static void run_pass(tpu_core *core, const uint32_t *field, uint32_t operand, ui
                 add_four(sums + lane, core->operands, core->tile + lane, n, width);
         for (row = 0; row < count; row++)
             for (lane = 0; lane < n; lane++)
-                core->sums[(acc + first + row) * n + lane] = one_nan(bits_of(sums[row * width + lane]));
+                core->sums[(acc + first + row) * n + lane] = without_minus_zero(one_nan(bits_of(sums[row * width + lane])));
     }
 }
 

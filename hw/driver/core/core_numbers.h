@@ -55,6 +55,11 @@ static inline uint32_t sum_of(uint32_t a, uint32_t b)
     return one_nan(flushed(bits_of(float_of(flushed(a)) + float_of(flushed(b)))));
 }
 
+static inline uint32_t without_minus_zero(uint32_t bits)
+{
+    return bits == SIGN_BIT ? 0 : bits;
+}
+
 /* To bfloat16, to nearest, ties to even. */
 static inline uint16_t rounded(uint32_t bits)
 {

@@ -128,7 +128,7 @@ static void multiply(tpu_core *core, const uint32_t *field)
             uint16_t x = rounded(core->sums[(field[F_ACC] + row) * n + lane]);
             uint16_t w = core->buffer[(field[F_OPERAND] + row) * n + lane];
 
-            core->buffer[(field[F_BUFFER] + row) * n + lane] = lane < field[F_LANES] ? rounded(product_of(x, w)) : 0;
+            core->buffer[(field[F_BUFFER] + row) * n + lane] = lane < field[F_LANES] ? rounded(without_minus_zero(product_of(x, w))) : 0;
         }
 }
 
@@ -159,8 +159,9 @@ static void update(tpu_core *core, const uint32_t *field)
             uint16_t *result = core->updates + (field[F_UPDATE] + row) * 3 * n + lane;
             uint32_t moved = product_of((uint16_t)(*momentum >> 16), (uint16_t)field[F_MOMENTUM]), sum;
 
-            result[0] = rounded(sum_of(core->sums[(field[F_ACC] + row) * n + lane], moved));
-            sum = sum_of(*master, product_of(result[0], (uint16_t)field[F_RATE]));
+            sum = sum_of(core->sums[(field[F_ACC] + row) * n + lane], moved);
+            result[0] = rounded(without_minus_zero(sum));
+            sum = without_minus_zero(sum_of(*master, product_of(result[0], (uint16_t)field[F_RATE])));
             result[n] = (uint16_t)(sum >> 16);
             result[2 * n] = (uint16_t)sum;
         }

@@ -165,9 +165,6 @@ class SumCode:
         for first, count, inputs in [*alike(self.columns, partial(self._inputs_of, product))]:
             self.started = begun
             yield from self._add_inputs(product, inputs, first, count)
-        if product.zeros:
-            self.emitter.bring([Tile(Region.MODEL, 0)] * self.columns)
-            self.matmul(self.emitter.zeros, [(1, 0), (self.rows, 0)], 0, tiles0=self.columns)
 
     def _inputs_of(self, product, column):
         lowered, inputs, row = self.emitter.constants.lowered, range(product.inputs), (self.column + column) * self.n

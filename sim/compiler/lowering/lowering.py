@@ -166,13 +166,12 @@ class Lowered:
             return band_product(self, stage, term)
         if is_window(step, term, (weights.height, weights.width) if term.transposed else stage.size) or term.groups > 1:
             return window_product(self, stage, term)
-        zeros = not (step.state or stage.softmax or source.channels % self.geometry.n)
         if term.transposed:
             rows, weights = self.matrix(term.source), self.matrix(term.weights)
-            return Product("matrix", rows, weights, turned=True, by_rows=True, own=True, zeros=zeros)
+            return Product("matrix", rows, weights, turned=True, by_rows=True, own=True)
         rows = self._rows(term.source, stage.size)
         if weights.samples:
-            return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True, zeros=zeros)
+            return Product("matrix", rows, self.matrix(term.weights), by_rows=not term.swapped, own=True)
         if term.weights in self.folded.views:
             return Product("matrix", rows, self.matrix(term.weights), by_rows=True)
         return Product("matrix", rows, self.matrix(term.weights, "turned"), by_rows=term.swapped)

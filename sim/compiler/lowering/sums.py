@@ -30,7 +30,6 @@ class Product:
     lanes: int = 0  # positions in a vector, or in a line of vectors, if the source is loaded transposed
     blocks: tuple = ()  # Tuple of (int, int). As in :class:`sim.ir.stage.Term`.
     copies: Any = None  # a :class:`sim.compiler.lowering.lane_copies.VectorCopies`
-    zeros: bool = False  # +0 is added to the product of two results, or the bits of a sum would depend on n
 
     @property
     def has_lines(self):

@@ -211,7 +211,7 @@ class Matrix:
         (batch, height, width, channels)."""
         n = self.geometry.n
         rows = matrix_values(self.form, values, self.geometry)
-        fill = -0.0 if self.region is Region.MODEL and self.form == "turned" else 0  # adding x * -0 changes no sum
+        fill = -0.0 if self.region is Region.MODEL and self.form == "turned" else 0  # structural zeros
         padded = np.full((self.rows, self.blocks, self.each * n), fill, np.float32 if self.wide else rows.dtype)
         parts = rows.reshape(len(rows), self.blocks, -1)
         padded[: len(rows), :, : parts.shape[2]] = parts

@@ -25,7 +25,7 @@ from ...ir.tiles import tiles_of
 
 __all__ = ["map_depthwise"]
 
-_ZERO = 0x8000  # adding x * -0 changes no sum
+_ZERO = 0x8000  # adding x * -0 changes at most the sign of a zero, which the accumulators do not keep
 
 
 @dataclass(frozen=True, eq=False)

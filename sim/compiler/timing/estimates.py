@@ -11,7 +11,7 @@ _PER_ROW = {"plain": 1, "wide": 2, "pool": 1, "beside": 2}  # cycles of the acti
 def array_cycles(one, job, config):
     """Returns an estimate of the cycles of the array in a job. `job` is None for other work than sums."""
     _, rows, _, columns = job or (0, 0, 0, 0)
-    return sum(product.inputs + product.zeros for product in one.products) * columns * max(rows, config.tile_cycles)
+    return sum(product.inputs for product in one.products) * columns * max(rows, config.tile_cycles)
 
 
 def results_cycles(one, job, config):
