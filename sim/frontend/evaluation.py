@@ -128,14 +128,14 @@ class Evaluation:
             same = (one for other, one in distinct if tensor.source is other.source and np.array_equal(tensor.index, other.index))
             place = next(same, None)
             if place is None:
+                if tensor.label:  # its index map has the numbers from which the host computes the label
+                    tensor = replace(tensor, dims=(1, tensor.size), batch=None if tensor.batch is None else 0)
                 place = slice(end, end + tensor.size)
                 end = place.stop
                 distinct.append((tensor, place))
             self.places[name] = place
         producer = self.producers.get(self.outputs[0])
         first = distinct[0][0]
-        if first.label:  # its index map has the numbers from which the host computes the label
-            first = replace(first, dims=(1, first.size), batch=None if first.batch is None else 0)
         if producer is None and len(distinct) > 1:
             raise ModelError(f"output {quoted(self.outputs[0])} is an input, in a model with several outputs")
         if producer is not None:
