@@ -278,7 +278,8 @@ class FunctionTable(wiring.Component):
     - A result exponent at or below 0 gives a zero, and at or above 255 an infinity. Both have the sign of v.
     - A NaN v gives the NaN, unless the function is a power at E = 0.
 
-    With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed, and with +0 for -0. Where `keep` is 0, `o` is +0.
+    With `multiply`, `o` is `x * w`, rounded to nearest, ties to even, with subnormals flushed, and with +0 for -0. Where `keep`
+    is 0, `o` is +0.
 
     With `write`, `data` becomes the value (lower half) and the slope (upper half) of `entry`; a lookup in the same cycle gives
     an undefined result. The table has no reset.

@@ -342,8 +342,8 @@ class Machine:
     @_effect(Opcode.MULTIPLY)
     def _multiply(self, rows, lanes, buffer, acc, operand):
         for row in range(rows):
-            values = multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row])
-            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, to_bfloat16(without_minus_zero(values)), np.uint16(0))
+            values = without_minus_zero(multiply(to_bfloat16(self.sums[acc + row]), self.buffer[operand + row]))
+            self.buffer[buffer + row] = np.where(np.arange(self.config.n) < lanes, to_bfloat16(values), np.uint16(0))
 
     @_effect(Opcode.SELECT)
     def _select(

@@ -14,7 +14,7 @@ def _add_product(sums, values, weights, rows):
     for start, operands, matrix in zip(sums, values, weights[:, 0]):
         parts = operands.reshape(-1, operands.shape[-1]), matrix if rows else matrix.T, start.reshape(-1, start.shape[-1])
         result.append(matmul(*map(np.ascontiguousarray, parts)).reshape(start.shape))
-    return np.stack(result) + np.float32(0)
+    return np.stack(result)
 
 
 def _add_copies(sums, values, copies):
@@ -47,6 +47,7 @@ def run_stage(graph, stage, tensors, binary32=False):
             values = add_term(values, source, convolution(graph, term))
         else:
             values = _add_product(values, source, tensors[term.weights], not term.swapped)
+    values = values + np.float32(0)  # no sum is -0
     values = pool_max(values, stage.pool) if stage.pool else values
     if stage.softmax:
         bits = softmax(np.ascontiguousarray(values).view(np.uint32).reshape(-1, graph.channels(stage)))
@@ -57,6 +58,7 @@ def run_stage(graph, stage, tensors, binary32=False):
         with np.errstate(over="ignore", invalid="ignore"):
             factors = tensors[stage.times] if stage.times in tensors else graph.constants[stage.times]
             values = round_bfloat16(values).astype(np.float32) * factors.astype(np.float32)
+        values = np.where(np.abs(values) < 2.0**-126, np.float32(0), values)
     return values if binary32 else round_bfloat16(values)
 
 

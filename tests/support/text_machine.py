@@ -63,7 +63,7 @@ def total(one, other):
 
 
 def stored(bits):
-    """Returns binary32 bits with +0 for -0."""
+    """Returns binary32 bits with +0 for -0, which neither accumulators nor results of products and updates have."""
     return np.where(bits == _SIGN, np.uint32(0), bits)
 
 

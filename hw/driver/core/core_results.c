@@ -128,7 +128,9 @@ static void multiply(tpu_core *core, const uint32_t *field)
             uint16_t x = rounded(core->sums[(field[F_ACC] + row) * n + lane]);
             uint16_t w = core->buffer[(field[F_OPERAND] + row) * n + lane];
 
-            core->buffer[(field[F_BUFFER] + row) * n + lane] = lane < field[F_LANES] ? rounded(without_minus_zero(product_of(x, w))) : 0;
+            uint16_t product = rounded(without_minus_zero(product_of(x, w)));
+
+            core->buffer[(field[F_BUFFER] + row) * n + lane] = lane < field[F_LANES] ? product : 0;
         }
 }
 

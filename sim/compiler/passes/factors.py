@@ -64,5 +64,4 @@ def _copied(made, tensor, lanes):
     """Adds a stage that copies a factor to all lanes. Returns the name of the copy."""
     name = f"{tensor.name}, in {lanes} lanes"
     term = made.term(tensor.name, f"{name}.factors", np.ones((1, 1, 1, lanes), bfloat16), fixed=True)
-    start = made.constant(f"{name}.bias", np.full((1, 1, lanes), -0.0, np.float32))  # -0 + x is x, for -0 too
-    return made.add_stage(Stage(name, (term,), tensor.shape[:2], start=start, name=name), lanes)
+    return made.add_stage(Stage(name, (term,), tensor.shape[:2], name=name), lanes)

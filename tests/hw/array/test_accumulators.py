@@ -12,6 +12,7 @@ from seeds import seed
 from suites import all_but
 
 
+# promise: no-minus-zero
 @pytest.mark.parametrize(
     "n, depth, bias_depth, latency", [(2, 4, 2, 3), (2, 16, 8, 2), (4, 8, 2, 2), (4, 16, 4, 3), (8, 32, 8, 2)]
 )

@@ -53,6 +53,7 @@ def by_layers(net, x):
     model."""
     for stage in net.stages:
         sums = golden.matmul(x, net.kernel(stage.terms[0])[0, 0], net.constants[stage.start].reshape(-1) if stage.start else None)
+        sums = sums + np.float32(0)  # no sum is -0
         if stage.function.name == "relu":
             sums = np.where(np.isnan(sums), sums, np.where(np.signbit(sums), np.float32(0), sums))
         x = golden.to_bfloat16(sums.view(np.uint32)).view(bfloat16)

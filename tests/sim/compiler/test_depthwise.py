@@ -9,10 +9,12 @@ from amaranth_tpu.hw.spec.registers import REGISTER
 from amaranth_tpu.sim.bundle.host_model import host_model
 from amaranth_tpu.sim.compiler.compile import compile_network
 from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
+from amaranth_tpu.sim.golden.arithmetic import bfloat16
+from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
 from amaranth_tpu.sim.ir.stage import Tensor
 from depthwise_networks import NETWORKS, network, turn_all
-from graphs import check, random_values
+from graphs import check, execute, random_values
 from stage_graphs import GivenStage, GivenTerm, linked
 
 FEATURES = dict.fromkeys(REGISTER["features"].fields, 0)
@@ -67,6 +69,20 @@ def test_windows_that_see_only_padding(rng, monkeypatch):
     graph = linked("g", Tensor("x", 2, 1, 4), stages)
     turn_all(monkeypatch, graph, 4, 3)
     check(graph, Config(n=4, transpose=True), 3, rng, samples=3)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_zero_sums_have_no_sign(rng, n, groups):
+    """Sums that are -0, exactly or because a subnormal was flushed, are +0 in the program and in the definition, whatever zeros
+    a tile multiplies by the values of other groups."""
+    weights = rng.choice([1, -1, 0, -0.0], (1, 2, 4 // groups, 4))
+    values = rng.choice([-1.5 * 2**-126, 2**-126, -(2**-126), 0, -0.0, 1, -1], (64, 2 * 3 * 4)).astype(bfloat16)
+    term = GivenTerm("x", weights.astype(bfloat16), groups=groups)
+    graph = linked("g", Tensor("x", 4, 2, 3), [GivenStage("y", "y", (term,), (2, 2), np.full(4, -0.0, np.float32))])
+    config = Config(n=n)
+    found, expected = execute(compile_network(graph, config, 64), config, values, rng), run_network(graph, values)
+    assert np.array_equal(found.view(np.uint32), expected.view(np.uint32)) and not np.signbit(expected[expected == 0]).any()
 
 
 @pytest.mark.slow
