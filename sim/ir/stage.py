@@ -76,8 +76,7 @@ class Term:
 
     source: str
     #: Name of the tensor of weights. Its height counts kernel positions, its width counts channels of the source, and its
-    #: channels are the channels of the result. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights,
-    #: and +0 is added to the final sums.
+    #: channels are the channels of the result. A 1 x 1 kernel may be a tensor with samples: each sample has its own weights.
     weights: str
     kernel: tuple[int, int] = (1, 1)
     #: stride, dilation, padding: Distances along y and x, in positions. With stride 0, all results read the same position.

@@ -4,7 +4,6 @@ from itertools import groupby
 
 import numpy as np
 
-from ...functions.functions import RELU
 from ..memory.matrices import stretches
 from ..memory.windows import merged_loops, segments_of
 from ..tuning import IMAGE_SHARE, LOAD_COST, WINDOW_PART
@@ -72,7 +71,7 @@ class WindowCode:
         read = [
             position
             for position in range(window.positions)
-            if any(self._reach(position, first, lines) for *_, first, lines in self.segments)
+            if any(self.window.reach(position, first, lines) for *_, first, lines in self.segments)
         ]
         return read or [0]
 
@@ -126,9 +125,8 @@ class WindowCode:
             tiles = [code.column + c for c in range(column, column + most)]
             images = self._images(tiles)
             first = [images[tile] + self.down for tile in tiles]
-            step = first[1] - first[0] if most > 1 else 0
-            count = next((c for c in range(1, most) if first[c] - first[c - 1] != step), most)
-            self._sum_of(first[0], step, column, count, begun)
+            count = steps_of(first)
+            self._sum_of(first[0], first[1] - first[0] if count > 1 else 0, column, count, begun)
             column += count
 
     def _sum_of(self, place, step, column, count, begun):
@@ -188,16 +186,8 @@ class WindowCode:
 
     def _reaches(self, position):
         """Returns the lines of each segment, (first, end), that a pass after the first adds to: those with operands that are not
-        zero, if others may be left out."""
-        return tuple(self._reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
-
-    def _reach(self, position, first, lines):
-        """Returns the lines of a segment with operands that are not zero, or None. With finite weights, leaving out the others
-        can change a sum only from +0 to -0. Where the results of networks tell them apart, all lines have operands."""
-        results = self.code.sums.results
-        if self.emitter.constants.lowered.step.state or all(one.softmax or one.function == RELU for one in results):
-            return self.window.reach(position, first, lines)
-        return 0, lines
+        zero. With finite weights, the others change no sum."""
+        return tuple(self.window.reach(position, first, lines) or (0, lines) for *_, first, lines in self.segments)
 
     def _loops(self):
         lines, geometry = {lines for *_, lines in self.segments}, self.code.geometry

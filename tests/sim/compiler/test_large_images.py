@@ -23,6 +23,18 @@ def test_gate_of_a_large_image(rng, tmp_path, channels, height, width):
     close(run.output, reference(path, x))
 
 
+def test_images_whose_places_descend(rng, tmp_path):
+    """The second of two sums over the same images finds them in the opposite order on the chip. This was a traceback."""
+    b = Builder(["n", 4, 9, 9])
+    b("Mul", weights(rng, 4, 1, 1) * np.float32(1e-19))
+    b("Add", weights(rng, 1, 9, 1))
+    b("GlobalAveragePool")
+    b("Flatten")
+    b("Gemm", weights(rng, 8, 4), weights(rng, 8), transB=1)
+    x, core = rng.normal(size=(3, 4, 9, 9)).astype(np.float32), tpu.Config(n=2, unified_buffer_depth=128, accumulator_depth=32)
+    assert tpu.load(b.save(tmp_path), effort="fast").run(x, on="model", core=core).check().result.mismatched_bits == 0
+
+
 @pytest.mark.parametrize("kernel, stride, width", [(511, 1, 511), (300, 7, 400), (256, 1, 258), (601, 3, 606)])
 def test_maximum_of_a_long_window(rng, tmp_path, kernel, stride, width):
     """Windows of more than 255 positions, which a POOL cannot have: the maximum of maxima of parts. This was a traceback."""
