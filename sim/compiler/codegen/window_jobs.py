@@ -23,6 +23,8 @@ class WindowCode:
         Sample, first line and lines of each image: the segments, or all lines of the only sample.
     ends : list of int
         First row of each segment in the images, and the rows of all images.
+    windows : list of Window
+        The window, or that of each line of the kernel, if the images of all tiles are not on the chip together.
     down : int
         Row of the images for the first line of the only segment.
     """
@@ -31,15 +33,14 @@ class WindowCode:
         self.code, self.product, self.window, self.emitter = code, product, product.window, code.emitter
         self.segments = segments_of(code.row, code.rows, code.geometry)
         self.shown = [tuple(lines) for _, *lines in self.segments]
-        height = self.window.size[0]
-        whole = product.source.tiles * self.window.rows(height)
-        if (
-            len(self.segments) == 1
-            and self.segments[0][3] < height
-            and whole <= self.emitter.memories.operands.size // IMAGE_SHARE
-        ):
+        height, size = self.window.size[0], self.emitter.memories.operands.size
+        tiles, rows_of = product.source.tiles, self.window.rows
+        if len(self.segments) == 1 and self.segments[0][3] < height and tiles * rows_of(height) <= size // IMAGE_SHARE:
             self.shown = [(self.segments[0][1], 0, height)]  # jobs of a sample share its image
-        self.ends = np.cumsum([0, *(self.window.rows(lines) for *_, lines in self.shown)]).tolist()
+        self.windows = [self.window]
+        if product.weights.form == "turned" and tiles * sum(rows_of(lines) for *_, lines in self.shown) > size:
+            self.windows = [self.window.kernel_line(y) for y in range(self.window.kernel[0])]
+        self.ends = np.cumsum([0, *(self.windows[0].rows(lines) for *_, lines in self.shown)]).tolist()
         self.down = sum((one[2] - first) * self.window.loops(1)[0][1] for one, (_, first, _) in zip(self.segments, self.shown))
 
     def add(self):
@@ -76,15 +77,18 @@ class WindowCode:
         return read or [0]
 
     def _fitting(self, inputs):
-        """Divides inputs into lists, so that the images of the tiles of each list are on the chip together."""
+        """Divides inputs into lists with one of `windows`, whose images of all tiles are on the chip together."""
         most, some, tiles = max(1, self.emitter.memories.operands.size // self.ends[-1]), [], set()
         for position, k in inputs:
-            if len(tiles | {k}) > most:
+            if len(tiles | {k}) > most or some and self._window(position) != self._window(some[0][0]):
                 yield some
                 some, tiles = [], set()
             some.append((position, k))
             tiles.add(k)
         yield some
+
+    def _window(self, position):
+        return self.windows[position // self.windows[0].positions]
 
     def _inputs_of(self, column):
         weights, lowered = self.product.weights, self.emitter.constants.lowered
@@ -123,7 +127,7 @@ class WindowCode:
         while column < code.columns:
             most = max(1, min(code.columns - column, self.emitter.memories.operands.size // self.ends[-1]))
             tiles = [code.column + c for c in range(column, column + most)]
-            images = self._images(tiles)
+            images = self._images(tiles, self.window)
             first = [images[tile] + self.down for tile in tiles]
             count = steps_of(first)
             self._sum_of(first[0], first[1] - first[0] if count > 1 else 0, column, count, begun)
@@ -148,9 +152,9 @@ class WindowCode:
     def _pass(self, tiles, inputs, column, begun):
         """Emits passes over `inputs`, pairs of a kernel position and a tile of the source. Yields between parts. `tiles` has the
         weight tiles of the column tiles from `column` on, for each input."""
-        code, window = self.code, self.window
-        images = self._images(sorted({k for _, k in inputs}))
-        places = [images[k] + self.down + window.offset(position) for position, k in inputs]
+        code, window = self.code, self._window(inputs[0][0])
+        images = self._images(sorted({k for _, k in inputs}), window)
+        places = [images[k] + self.down + window.offset(position % window.positions) for position, k in inputs]
         passes, loops = [*zip((position for position, _ in inputs), places, tiles)], self._loops()
         each = -(-WINDOW_PART // (len(tiles[0]) * max(code.rows, code.n)))
         if not begun and loops:
@@ -208,18 +212,17 @@ class WindowCode:
 
     # Images
 
-    def _images(self, tiles):
+    def _images(self, tiles, window):
         """Loads the images of tiles of the source, unless the store of this job has them: jobs of updates write into their own
         store before this job is complete. Returns {tile: first row}."""
         source, tiles = self.product.source, [*tiles]
-        keys = [(source.name, source.form, tile, *self.shown, self.window) for tile in tiles]
-        places = self.emitter.memories.operands.place(keys, self.ends[-1], lambda index, place: self._load(tiles[index], place))
-        return dict(zip(tiles, places))
+        keys = [(source.name, source.form, tile, *self.shown, window) for tile in tiles]
+        store, load = self.emitter.memories.operands, lambda index, place: self._load(tiles[index], place, window)
+        return dict(zip(tiles, store.place(keys, self.ends[-1], load)))
 
-    def _load(self, tile, place):
-        source, emitter = self.product.source, self.emitter
-        period = source.geometry.period
-        images = [self.window.image(first, lines) for _, first, lines in self.shown]
+    def _load(self, tile, place, window):
+        emitter, source, period = self.emitter, self.product.source, self.product.source.geometry.period
+        images = [window.image(first, lines) for _, first, lines in self.shown]
         images = [np.where(image < 0, -1, image + sample * period) for image, (sample, *_) in zip(images, self.shown)]
         rows = np.concatenate(images)
         zeros, there = [*stretches(np.flatnonzero(rows < 0))], np.flatnonzero(rows >= 0)

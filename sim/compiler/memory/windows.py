@@ -5,7 +5,7 @@ An image has the positions of a sample's tile that the lines of a job need, line
 a gradient of a stride, are zeros. So each kernel position is an offset of the first operand.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,13 +43,13 @@ class Window:
         """Returns the rows of the image that `lines` lines of sums need."""
         return self._span(0, lines) * self.pitch
 
-    def most_rows(self, count):
-        """Returns the largest number of rows of the images for `count` positions of sums."""
-        lines, height = -(-count // self.size[1]), self.size[0]
-        if lines % height == 0:
-            return lines // height * self.rows(height)
-        segments = lines // height + 2
-        return (lines * self.stride[0] + segments * self._span(0, 1)) * self.pitch
+    def most_rows(self, count, period):
+        """Returns the rows of the images for `count` rows of sums: lines of one sample, or samples of `period` rows."""
+        return self.rows(-(-count // self.size[1])) if count < period else -(-count // period) * self.rows(self.size[0])
+
+    def kernel_line(self, y):
+        """Returns the window with only line `y` of the kernel."""
+        return replace(self, kernel=(1, self.kernel[1]), padding=(self.padding[0] - y * self.dilation[0], self.padding[1]))
 
     def _span(self, axis, count):
         return (count - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1

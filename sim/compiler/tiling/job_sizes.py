@@ -64,18 +64,18 @@ def _unit_within(sums):
 
 
 def _image_rows(sums, rows, memories):
-    """Returns the largest number of rows of the images that a job of `rows` rows reads. They are loaded again for each kernel
-    position, if the images of the smallest job do not fit. The vectors of a sample that are copied stay on the chip, if they fit
-    half of the operands' rows."""
-    found, size = 0, memories.operands.size
+    """Returns the largest number of rows of the images that a job of `rows` rows reads. They are loaded again for each line of
+    the kernel, or else for each kernel position, if the images of the smallest job do not fit. The vectors of a sample that are
+    copied stay on the chip, if they fit half of the operands' rows."""
+    found, size, period = 0, memories.operands.size, sums.shape.geometry.period
     for one in (one for one in sums.products if one.window):
-        tiles = one.source.tiles
-        least = tiles * one.window.most_rows(_unit(sums))
-        if one.kind == "window" and least > size and not memories.lasting_rows:
-            tiles = 1
+        tiles, window, unit = one.source.tiles, one.window, _unit(sums)
+        if one.kind == "window" and tiles * window.most_rows(unit, period) > size and not memories.lasting_rows:
+            window = window.kernel_line(0) if one.weights.form == "turned" else window
+            tiles = tiles if tiles * window.most_rows(unit, period) <= size else 1
         if one.kind == "bands":
             tiles = one.source.geometry.n
-        found = max(found, tiles * one.window.most_rows(rows))
+        found = max(found, tiles * window.most_rows(rows, period))
     for one in (one for one in sums.products if one.is_whole_copy):
         each = one.source.tiles * one.source.geometry.period
         found = max(found, each * -(-rows // sums.shape.geometry.period) if each <= size // 2 else 0)

@@ -139,8 +139,10 @@ def test_rows_of_results_that_do_not_follow_each_other(monkeypatch, rng):
         check(random_graph(rng, pooling=False), Config(n=4, unified_buffer_depth=512, **PLAIN), 2, rng)
 
 
-def test_images_of_many_channels_do_not_fit_together(rng):
-    """The images of 6 tiles of channels have 180 rows for one line of sums. They are loaded again for each kernel position."""
+@pytest.mark.parametrize("depth, most", [(64, 5), (128, 5), *slow((32, 9))])
+def test_images_of_many_channels_do_not_fit_together(depth, most, rng):
+    """The images of 6 tiles of channels have 180 rows for one line of sums, and 60 for one line of the kernel. They are loaded
+    again for each line of the kernel if these fit, or else for each kernel position. `most` is how often a vector is loaded."""
     sizes = {"x": 3, "a": 24, "y": 5}
     stages = [
         GivenStage(
@@ -148,7 +150,9 @@ def test_images_of_many_channels_do_not_fit_together(rng):
         )
         for source, to in (("x", "a"), ("a", "y"))
     ]
-    check(linked("g", Tensor("x", sizes["x"], 6, 8), stages), Config(n=4, unified_buffer_depth=64), 2, rng)
+    program = check(linked("g", Tensor("x", sizes["x"], 6, 8), stages), Config(n=4, unified_buffer_depth=depth), 2, rng)
+    loads = [op.rows for op in program.ops if op.opcode is Opcode.LOAD and op.fields["region"] is Region.SCRATCH]
+    assert sum(loads) <= most * sizes["a"] // 4 * 6 * 8 * 2
 
 
 @pytest.mark.parametrize("width,channels", [(1, 3), (1, 11), (6, 4), (6, 9)])

@@ -148,7 +148,7 @@ FIGURES = {
     "coded": (30, 479, 1603),
     "images": (104, 2565, 3749),
     "residual": (463, 18675, 28768),
-    "residual, small": (1671, 29622, 48668),
+    "residual, small": (1973, 27736, 44570),
     "residual, wide": (108, 4587, 22947),
     "depthwise, small": (252, 3866, 19494),
     "depthwise": (52, 3282, 10799),
