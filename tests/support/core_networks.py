@@ -23,10 +23,11 @@ def random_network(rng, specials, most=40):
 def make_network(rng, widths, specials):
     layers = []
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
-        bias = None
+        bias, weights = None, bfloat16s(rng, (inputs, outputs), specials)
         if rng.random() < 0.7:
             bias = numbers(rng, outputs, specials).view(np.float32)
-        layers.append((f"layer{index}", bfloat16s(rng, (inputs, outputs), specials), bias, str(rng.choice(["relu", "none"]))))
+            bias[0], weights[:, 0] = -0.0, -0.0  # a sum of -0, which a padding product of +0 would change
+        layers.append((f"layer{index}", weights, bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
 

@@ -53,6 +53,12 @@ def test_results_near_zero():
     simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=30, widest=16, grants=1, kinds=["least"])
 
 
+def test_stalls_between_steps_of_a_distance():
+    """No element is lost if the buffer refuses vectors while distances take several cycles."""
+    config = Config(**sizes(4))
+    simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=12, widest=6, grants=0.2, kinds=["neighbours"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("simulator", runner.Simulators)
 def test_verilog(simulator):

@@ -63,6 +63,7 @@ async def traffic(
         load_beats = sum(entry[1] for entry in granted + bus if entry[0] == "load")
         assert pending <= outstanding and load_beats <= load_limit
         assert ports.get("control__quiet") == (pending == 0), f"cycle {now}: quiet with {pending} under way"
+        assert ports.get("control__moves") == (bool(granted and arready) or beat is not None or stray), f"cycle {now}: moves"
         assert ports.get("bus__arvalid") == bool(granted), f"cycle {now}: ARVALID"
         if granted:
             found = ports.get("bus__araddr"), ports.get("bus__arlen") + 1

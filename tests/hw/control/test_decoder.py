@@ -132,3 +132,25 @@ def test_a_region_beyond_the_bus_addresses_is_a_fault(width, beyond):
 def test_a_base_above_the_bus_addresses_is_a_fault():
     decoder = Decoder(config=Config(**SMALL))
     assert simulate(decoder, transfer, seed=seed(), base=1 << 32, size=1 << 12, rows=1) is Fault.ADDRESS
+
+
+async def fault_in_order(ports, rng, *, overrun, failed):
+    """A word that cannot be executed follows a SYNC that the dispatcher does not take for some cycles."""
+    await ports.reset()
+    for flags in ({"overrun": 0, "failed": 0}, {"overrun": overrun, "failed": failed}):
+        ports.set(i__valid=1, i__payload=pack(instruction_layout(), word=encode(Opcode.SYNC), pc=0, **flags))
+        await ports.settle()
+        await ports.until("i__ready", 20)
+        await ports.tick()
+    ports.set(i__valid=0)
+    for _ in range(10 + rng.randrange(10)):
+        await ports.settle()
+        assert not ports.get("fault__valid")
+        await ports.tick()
+    ports.set(o__ready=1)
+    await ports.until("fault__valid", 3)
+
+
+@pytest.mark.parametrize("flags", [dict(overrun=1, failed=0), dict(overrun=0, failed=1)], ids=str)
+def test_fault_waits_until_the_preceding_instruction_is_taken(flags):
+    simulate(Decoder(config=Config(**SMALL)), fault_in_order, seed=seed(), **flags)

@@ -4,6 +4,7 @@
 import pytest
 
 from amaranth_tpu.hw.bus.burst_splitter import burst_request
+from amaranth_tpu.hw.config import Config
 from amaranth_tpu.hw.control.fetch_unit import FetchUnit
 from amaranth_tpu.hw.spec.operations import instruction_layout
 from amaranth_tpu.sim.rtl.ports import simulate, unpack
@@ -58,13 +59,14 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
 
 
 RATES = [(1, 1), (0.1, 0.9), (1, 0.1)]
-FAST = [((4, 32), RATES[0]), ((4, 32), RATES[2]), ((64, 64), RATES[1])]
+FAST = [((4, 32), RATES[0]), ((4, 32), RATES[2]), ((128, 128), RATES[1])]
 
 
 # promise: word-bytes
-@pytest.mark.parametrize("bus, rates", all_but(FAST, [(4, 32), (8, 32), (32, 32), (64, 64)], RATES))
+@pytest.mark.parametrize("bus, rates", all_but(FAST, [(4, 32), (8, 32), (32, 32), (64, 64), (128, 128)], RATES))
 def test_words_of_the_region_arrive_in_order(bus, rates):
     (bus_bytes, step), (takes, answers) = bus, rates
+    assert step == Config(n=64, bus_width=8 * bus_bytes).instruction_bytes
     for size, pc in (
         (40 * step, 0),
         (7 * step + step // 2, 2 * step),

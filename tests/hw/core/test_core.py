@@ -15,6 +15,7 @@ def check_networks(rng, config, count, *, simulator="icarus", memory=None, most=
     check(run(config, host, runs, simulator=simulator, memory=memory))
 
 
+# promise: padding
 @pytest.mark.parametrize(
     "simulator, memory", all_but([("verilator", PAUSED)], Simulators, ({"latency": 1}, {"latency": 32}, SLOW, PAUSED)), ids=str
 )

@@ -65,3 +65,14 @@ def test_timeout_covers_latency_of_the_memory(rng):
 @pytest.mark.parametrize("config", [FULL, *(Config(**{**TINY, **sizes}) for sizes in SIZES)], ids=str)
 def test_enough(rng, config):
     check_hazards(rng, config, 30, memory={"latency": 30}, timeout=enough(config))
+
+
+# promise: enough-timeout
+def test_long_window_is_progress(rng):
+    """A maximum over many rows takes longer than `timeout`, and each of its rows is progress."""
+    window = dict(window0=16, window0_stride=1, window1=64, rows0=1, rows1=1, lanes=FULL.n)
+    host, machine = MemoryBuilder(rng), Machine(FULL)
+    program = [*initialisation(FULL), op(Opcode.SYNC), op(Opcode.POOL, **window), op(Opcode.HALT)]
+    case = Case(rng, host, machine, program, timeout=enough(FULL), ring=(0, 1))
+    (result,) = run(FULL, host, [case.run], memory={"latency": 30})["runs"]
+    assert result["fault"] is None
