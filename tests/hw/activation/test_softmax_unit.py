@@ -56,7 +56,7 @@ def test_results_near_zero():
 def test_stalls_between_steps_of_a_distance():
     """No element is lost if the buffer refuses vectors while distances take several cycles."""
     config = Config(**sizes(4))
-    simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=12, widest=6, grants=0.2, kinds=["neighbours"])
+    simulate(unit(**sizes(4)), operations, seed=seed(), config=config, count=60, widest=6, grants=0.1, kinds=["neighbours"])
 
 
 @pytest.mark.slow
