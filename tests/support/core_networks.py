@@ -26,7 +26,7 @@ def make_network(rng, widths, specials):
         bias, weights = None, bfloat16s(rng, (inputs, outputs), specials)
         if rng.random() < 0.7:
             bias = numbers(rng, outputs, specials).view(np.float32)
-            bias[0], weights[:, 0] = -0.0, -0.0  # a sum of -0, which a padding product of +0 would change
+            bias[0], weights[:, 0] = -0.0, -0.0  # a sum of -0 of positive numbers: padding could change it
         layers.append((f"layer{index}", weights, bias, str(rng.choice(["relu", "none"]))))
     return dense_chain("random", layers)
 
@@ -39,6 +39,7 @@ def network_runs(rng, config, host, count, most=40, largest=10):
         network = random_network(rng, 0.03 if index % 2 else 0.0, most)
         batch = int(rng.integers(1, largest))
         samples = bfloat16s(rng, (batch, network.input_size), 0.03 if index % 2 else 0.0)
+        samples[0] = abs(samples[0])
         program = compile_network(network, config, batch)
         regions = {
             "MODEL": host.place(program.model),
