@@ -16,6 +16,7 @@ from amaranth_tpu.sim.frontend.inputs import in_inference_form
 from amaranth_tpu.sim.frontend.load import load_network
 from amaranth_tpu.sim.golden.compiled_sums import fastest_sums
 from amaranth_tpu.sim.golden.training import initial_state
+from amaranth_tpu.sim.ir.errors import ModelError
 from amaranth_tpu.sim.ir.graph import Graph
 from amaranth_tpu.sim.ir.optimizers import Adam, RmsProp, Sgd
 from amaranth_tpu.sim.ir.row_norms import for_training_on
@@ -214,8 +215,8 @@ def make_job(options):
     graph = load_network(path, shapes=parse_shapes(options.shape))
     file = None if is_gpt else training_file(graph)  # the GPT's norms have no scales, which its weights take up
     network = trainable_network(file.load(shapes=parse_shapes(options.shape)) if file else graph, options.loss)
-    writer = ModelWriter(network) if options.output or is_gpt or file else None
-    network = writer.tied(network) if writer else network
+    writer = _writer(network, needed=options.output or is_gpt or file)
+    network = writer.with_updates(network) if writer else network
     data = choose_train_data(graph, options)
     if any(part.is_counted for part in (data.train, data.validation, data.test) if part):
         network = replace(network, is_counted=True)
@@ -237,6 +238,16 @@ def make_job(options):
         writer=writer,
         file=file,
     )
+
+
+def _writer(network, needed):
+    """Returns the :class:`.ModelWriter` of a network. Returns None if no file can hold its weights, unless that is `needed`."""
+    try:
+        return ModelWriter(network)
+    except ModelError:
+        if needed:
+            raise
+        return None
 
 
 def _gpt(options, fresh):

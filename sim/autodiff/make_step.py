@@ -15,7 +15,7 @@ from .operands import copy_terms, of_all_copies, source_term, start_term, weight
 from .results import add_sums_gradient, factor_term
 from .rings import add_sum_of_cores
 from .stages import add_like, identity, is_plain
-from .updates import add_norm_factor, add_update
+from .updates import add_norm_factor, add_update, times
 
 __all__ = ["make_step"]
 
@@ -67,7 +67,8 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
         updated[name], step.gradients[name] = master, gradient
         if not has_norm:
             add_update(step, optimizer, name, master, gradient)
-    factor = add_norm_factor(step, [step.gradients[name] for name in updated]) if has_norm else None
+    of_file = [times(step, step.gradients[name], step.parameters[name].scale) for name in updated] if has_norm else ()
+    factor = add_norm_factor(step, of_file) if has_norm else None
     for name, master in updated.items() if has_norm else ():
         add_update(step, optimizer, name, master, step.gradients[name], factor)
     return step

@@ -8,7 +8,7 @@ from ..ir.optimizers import Sgd
 from ..ir.stage import Stage, Term
 from .stages import add_like, filled, identity, row_sum, scaled
 
-__all__ = ["add_norm_factor", "add_update"]
+__all__ = ["add_norm_factor", "add_update", "times"]
 
 
 def add_update(step, optimizer, name, master, gradient, factor=None):
@@ -32,16 +32,28 @@ def add_update(step, optimizer, name, master, gradient, factor=None):
     for slot, kind in optimizer.slots.items():
         kept = step.add_tensor(f"{master}, {slot}", tensor.shape, samples=False, wide=kind == np.float32)
         step.slots[name][slot] = kept
+    scale, power = step.parameters[name].scale, 2
     if optimizer.clip_value is not None:
-        terms = (_scaled(step, _rounded(step, gradient), "clip"),)
+        terms = (_scaled(step, _rounded(step, times(step, gradient, scale)), "clip"),)
         clipped = add_like(step, master, f"{gradient}, clipped", terms, function=Function("clip", (-1, 1)))
-        gradient = add_like(step, master, f"{clipped}, sums", (identity(step, clipped),), wide=True)
+        gradient, power = add_like(step, master, f"{clipped}, sums", (identity(step, clipped),), wide=True), 1
     elif factor is not None:
-        terms = (scaled(step, _rounded(step, gradient), factor),)
-        gradient = add_like(step, master, f"{gradient}, clipped", terms, wide=True)
+        terms = (scaled(step, _rounded(step, times(step, gradient, scale)), factor),)
+        gradient, power = add_like(step, master, f"{gradient}, clipped", terms, wide=True), 1
+    if isinstance(optimizer, Sgd):
+        gradient = times(step, gradient, scale**power)
     decays = step.parameters[name].decays and optimizer.weight_decay
     decay = [_scaled(step, master, "decay")] if decays else []
     (_add_sgd if isinstance(optimizer, Sgd) else _add_adam)(step, name, master, gradient, decay)
+
+
+def times(step, gradient, scale):
+    """Returns the name of a gradient times a number. Times :attr:`.Parameter.scale` it is the gradient of the file's weight, and
+    times the square the change of the parameter if that weight changes by its gradient."""
+    name = f"{gradient} * {scale:g}" if scale != 1 else gradient
+    if name not in step.tensors:
+        add_like(step, gradient, name, (scaled(step, _rounded(step, gradient), filled(step, scale)),), wide=True)
+    return name
 
 
 def add_norm_factor(step, gradients):
@@ -91,6 +103,8 @@ def _add_adam(step, name, master, gradient, decay):
     root = add("root", terms, start=second, function=InverseRoot())
     beyond = add("root beyond", (_scaled(step, after, "beyond"),), function=InverseRoot())
     product = add("first * root", moment, start=gradient, times=root)
-    moved = add("step", (), start=product, times=beyond)
+    scale = step.parameters[name].scale  # the root has removed it
+    terms = () if scale == 1 else (scaled(step, product, filled(step, scale)),)
+    moved = add("step", terms, start=None if terms else product, times=beyond)
     terms = (_scaled(step, moved, "rate"), *decay)
     step.state[master] = add("next", terms, start=master, wide=True)

@@ -48,6 +48,9 @@ class FileWeights:
     #: initializer that has parameters, or has zeros or ones in place of parameters. The entry of a replaced constant factor is
     #: None. `scales` is None if a factor is not known.
     scales: dict | None
+    #: For each parameter, the factor from the values in the original file to its values, without signs. It is 1 if they have
+    #: different factors.
+    sizes: tuple[float, ...]
 
     @property
     def ties(self):
@@ -211,7 +214,9 @@ def _find(model, zeros, path, parameters, shapes, copies=False):
     if len(np.unique(every)) < len(every) or every.max() >= total:
         return None
     scales = None if np.isnan(ratios).any() else _all_scales(arrays, numbers, ratios, (*zeros, *_scales(model)), constants)
-    return FileWeights(model, names, tuple(numbers), tuple(factors), scales)
+    sizes = (np.abs(factor) / (1 if np.isnan(ratio) else ratio) for factor, ratio in zip(factors, ratios))
+    sizes = tuple(float(size.flat[0]) if (size == size.flat[0]).all() else 1.0 for size in sizes)
+    return FileWeights(model, names, tuple(numbers), tuple(factors), scales, sizes)
 
 
 def _all_scales(arrays, places, ratios, fixed, constants):

@@ -1,5 +1,6 @@
 """A writer of ONNX files with new weights for a network."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,16 +53,18 @@ class ModelWriter:
         _, self.own_form = self.model(bound_graph(graph, initial_state(graph, Sgd())))
         self.scales = self._weights.scales if self.own_form else None
 
-    def tied(self, graph):
-        """Returns the graph whose step keeps copies of one value in a parameter equal."""
-        ties = self._weights.ties if self.own_form else {}
-        if not ties:
+    def with_updates(self, graph):
+        """Returns the graph whose step updates parameters as the file's weights: copies of one value in a parameter stay equal,
+        and an optimizer knows the factor of a parameter."""
+        if not self.own_form:
             return graph
         made, names = graph.copied(), [*self._parameters]
         made.ties = {}
-        for number, one in ties.items():
+        for number, one in self._weights.ties.items():
             name = names[number]
             made.ties[name] = made.constant(f"copies in {name}", one.astype(np.float32).astype(bfloat16)[None])
+        for name, size in zip(names, self._weights.sizes):
+            made.parameters[name] = replace(made.parameters[name], scale=size)
         return made
 
     def held(self):

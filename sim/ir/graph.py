@@ -40,6 +40,8 @@ class Parameter:
     initial: np.ndarray = field(repr=False)  # float32 (height, width, channels)
     decays: bool = True  # Weight decay applies. This is True for weights and False for biases.
     is_average: bool = False  # a running average of statistics, which an optimizer does not change
+    #: Factor from a weight of the model's file to the value, such as attention's. An optimizer updates the weight of the file.
+    scale: float = 1.0
 
 
 @dataclass(eq=False)
@@ -211,8 +213,8 @@ class Graph(SampleOrder):
         return self.masters[parameter] != parameter
 
     def __str__(self):
-        """Lists stages, kept tensors, inputs and constants as text. `s` marks results of samples, `w` marks binary32. A constant
-        is shown as its shape and a checksum of its bits."""
+        """Lists stages, kept tensors, inputs, factors of parameters, and constants as text. `s` marks results of samples, `w`
+        marks binary32. A constant is shown as its shape and a checksum of its bits."""
         lines = []
         for stage in self.stages:
             tensor = self.tensors[stage.output]
@@ -222,6 +224,7 @@ class Graph(SampleOrder):
             lines.append(f"{kind} {stage.output} {by(tensor.shape)} = {stage}{part}")
         lines += [f"{name} <- {after}" for name, after in self.state.items()]
         lines += [f"input {name} {by(self.tensors[name].shape)}" for name in self.inputs]
+        lines += [f"parameter {name} = {one.scale!r} * its weight" for name, one in self.parameters.items() if one.scale != 1]
         for name, values in self.constants.items():
             lines.append(f"constant {name} {by(values.shape)}#{zlib.crc32(np.ascontiguousarray(values).tobytes()):08x}")
         return "\n".join(lines)

@@ -53,7 +53,7 @@ def fit(network, x, y, given, source, check_programs):
     _check(given)
     trained = trainable_network(network, loss)
     writer = _writer(trained, source)
-    trained = writer.tied(trained)
+    trained = writer.with_updates(trained)
     held = writer.held() if source else {}
     if source:
         trained = _with_frozen(trained, source.frozen(held, writer.scales))

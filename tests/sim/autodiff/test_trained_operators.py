@@ -287,7 +287,7 @@ def test_a_step(rng, tmp_path, name):
     # As in test_gradients.py: between enlarged rounding and a wrong rule, which gives about 1.
     assert np.median([*errors.values()]) < 0.1 and max(errors.values()) < 0.3, errors
     run_steps(compile_step(training, Sgd(), Config(n=4, training=True), 6), training, Sgd(), rng)
-    tied = ModelWriter(training).tied(training)
+    tied = ModelWriter(training).with_updates(training)
     model, own = ModelWriter(tied).model(bound_graph(tied, step(tied, state, Sgd(), x, targets, 0.1).state))
     given, kept = (Counter(node.op_type for node in one.graph.node) for one in (onnx.load(tmp_path / "model.onnx"), model))
     assert own and not given - kept
@@ -298,7 +298,7 @@ def test_a_step(rng, tmp_path, name):
 def test_training_lowers_the_loss(tmp_path, name, optimizer, rate):
     rng = np.random.default_rng(FIXED)
     training = _loaded(rng, name, tmp_path)
-    training = ModelWriter(training).tied(training)
+    training = ModelWriter(training).with_updates(training)
     state, (x, targets), dropout = initial_state(training, optimizer), _batch(rng, training, 12), Dropout(0.1)
     losses = []
     for number in range(12):
@@ -307,10 +307,41 @@ def test_training_lowers_the_loss(tmp_path, name, optimizer, rate):
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize(
+    "optimizer, rate, cores",
+    [(Sgd(0.5, 0.1), 0.1, 1), (Sgd(clip_value=0.01), 0.1, 2), (Sgd(clip_norm=0.1), 0.1, 1), (Adam(weight_decay=0.1), 0.01, 2)],
+)
+def test_a_constant_factor_changes_no_update(rng, tmp_path, optimizer, rate, cores):
+    """A weight that the file multiplies by a number is updated as the file's own weight, by binary64 in the units of the file. A
+    core has the same bits."""
+    scale = np.float32(rng.choice([0.25, 0.3, 5.0]))
+    b = Builder(["n", 6])
+    b("MatMul", weights(rng, 6, 5))
+    b("Mul", np.array(scale))
+    alike = trainable_network(load_network(b.save(tmp_path)))
+    training = ModelWriter(alike).with_updates(alike)
+    (one,) = training.parameters.values()
+    assert np.isclose(one.scale, scale) and str(training) != str(alike)  # a checkpoint of one is refused by the other
+    (x, targets), state = _batch(rng, training, 8), initial_state(training, optimizer)
+    result = step(training, state, optimizer, x, targets, rate)
+    weight, gradient = one.initial / scale, result.gradients[0].astype(float) * scale / 8
+    if optimizer.clip_value:
+        gradient = gradient.clip(-optimizer.clip_value, optimizer.clip_value)
+    if optimizer.clip_norm:
+        gradient *= min(1, optimizer.clip_norm / np.linalg.norm(gradient))
+    moved = gradient if isinstance(optimizer, Sgd) else np.sign(gradient)
+    moved = -rate * (moved + optimizer.weight_decay * weight)
+    found = result.state.masters[0] / scale - weight
+    assert np.linalg.norm(found - moved) < 0.03 * np.linalg.norm(moved)
+    if optimizer.clip_norm is None:  # else there is no program
+        config = Config(n=4, training=True, ring=cores > 1)
+        run_steps(compile_step(training, optimizer, config, 4, cores=cores), training, optimizer, rng)
+
+
 def test_copies_of_one_value(rng, tmp_path):
     """The gradient of each copy is the sum of the gradients of all, in the golden model and on a core."""
     apart = _loaded(rng, "slope", tmp_path)
-    tied = ModelWriter(apart).tied(apart)
+    tied = ModelWriter(apart).with_updates(apart)
     (name,) = tied.ties
     number, (x, targets) = [*tied.parameters].index(name), _batch(rng, tied)
     one, other = (step(one, initial_state(one, Sgd()), Sgd(), x, targets, 0.1).gradients[number] for one in (apart, tied))
@@ -318,7 +349,7 @@ def test_copies_of_one_value(rng, tmp_path):
     assert abs(other.flat[0] - one.sum()) < 0.05 * np.abs(one).sum()
     run_steps(compile_step(tied, Sgd(), Config(n=4, training=True), 6), tied, Sgd(), rng)
     each = _loaded(rng, "slopes of channels", tmp_path)
-    assert not ModelWriter(each).tied(each).ties
+    assert not ModelWriter(each).with_updates(each).ties
 
 
 @pytest.mark.parametrize("name", OF_OWN_FORM)
