@@ -1,7 +1,6 @@
 """Measurements of public models that packages of PyPI contain: accepted or refused, error against onnxruntime, cycles."""
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,8 @@ _FACTS = ["package", "licence", "file", "task", "shapes"]
 _SAMPLES, _FEW = 16, 64  # samples for outputs of up to so many values; others are compared for one
 _MOST_MACS = 1 << 35  # multiplications of all samples, of which one is compared in any case
 _FAR, _CALIBRATION = 0.03, 4  # error above which a model is calibrated, and the number of samples
+_DEEP = {"unified_buffer_depth": 8192, "accumulator_depth": 2048, "bias_depth": 2048}
+_WORDS = 1000, 30000  # numbers of words in vocabularies of some 30,000
 _SOUND = 400  # values from which a vector is a sound
 _HEAD = [*_FACTS, "MACs", "on the core", "cycles", "rms error", "compiled in", "memory", "refused"]
 
@@ -60,13 +61,15 @@ def tones(rng, size):
 
 
 def natural(rng, name, shape):
-    """Returns values for an input of `shape`, with the batch, that resemble the data it is made for: a page, a sound, the text of
-    a file, a mask that hides nothing. Returns None for other inputs."""
+    """Returns values for an input of `shape`, with the batch, that resemble the data it is made for: a page, a sound, words, the
+    text of a file, a mask that hides nothing. Returns None for other inputs."""
     sizes = [size for size in shape if size > 1]
     if name.endswith("mask"):  # PyTorch's hide where they are true
         return np.full(shape, float(name in ("mask", "attention_mask", "encoder_attention_mask")))
     if len(shape) == 4 and min(shape[1:]) in (1, 3) and shape[-2] > 4:
         return page_like(rng, shape)
+    if name == "input_ids":
+        return rng.integers(*_WORDS, shape)
     if name == "bytes":
         return np.resize(np.frombuffer(Path(__file__).read_bytes(), np.uint8), shape)
     return tones(rng, sizes[0]).reshape(shape) if len(sizes) == 1 and sizes[0] >= _SOUND else None
@@ -97,7 +100,7 @@ def measured(path, shapes, n):
         networks = [part.model.network for part in model.parts() if part.model] if divided else [model.network]
         products = any(one.is_product(term) for one in networks for stage in one.stages for term in stage.terms)
         preset = "transformer" if products else "default"
-        estimate = model.estimate(from_preset(preset, n=n))
+        estimate, is_deep = _estimated(model, preset, n)
     except (ModelError, CompileError) as error:
         return {"refused": str(error).replace(f"{path}: ", ""), "megabytes": _peak()}
     seconds = time.process_time() - start
@@ -106,11 +109,20 @@ def measured(path, shapes, n):
         "share": model.share if divided else 1.0,
         "stages": sum(len(one.stages) for one in networks),
         "cycles": estimate.cycles,
+        "deep": is_deep,
         **_errors(model, networks, partial(tpu.load, path, effort="fast", shapes=parse_shapes(shapes))),
         "preset": preset,
         "seconds": seconds,
         "megabytes": _peak(),
     }
+
+
+def _estimated(model, preset, n):
+    """Returns the estimate on a core, and True if the core has deeper memories than the preset, because it needs them."""
+    try:
+        return model.estimate(from_preset(preset, n=n)), False
+    except CompileError:
+        return model.estimate(from_preset(preset, n=n, **_DEEP)), True
 
 
 def _errors(model, networks, load):
@@ -138,7 +150,8 @@ def _error(model, networks):
 
 
 def _peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    status = Path("/proc/self/status").read_text()  # `getrusage` counts the memory of the process that started this one, too
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 
 
 def _in_process(path, shapes, n, limit):
@@ -164,6 +177,8 @@ def _cells(one, figure):
     if "refused" in figure:
         return [*facts, shapes, *[""] * 6, figure["refused"].replace("|", "/")]
     cells = [f"{figure['macs']:,}", f"{figure.get('share', 1):.1%}", f"{figure['cycles']:,}", f"{figure['error']:.2%}"]
+    if figure.get("deep"):
+        cells[2] += " (deeper memories)"
     if "uncalibrated" in figure:
         cells[-1] += f" (without calibration {figure['uncalibrated']:.2%})"
     return [*facts, shapes, *cells, f"{figure['seconds']:.0f} s", f"{figure['megabytes']:,} MB", ""]

@@ -228,8 +228,12 @@ class DividedModel:
 
     def _arrays(self, x):
         """Returns `(groups of arrays by name, batch size, True if there is one group in the shapes of the file)`."""
-        x = {name: as_array(one) for name, one in x.items()} if isinstance(x, dict) else as_array(x)
         names = [value.name for value in self.inputs]
+        lists = {value.name for value in self.inputs if value.shape is None}  # sequences of tensors
+        if isinstance(x, dict):
+            x = {name: one if name in lists else as_array(one) for name, one in x.items()}
+        elif not lists:
+            x = as_array(x)
         if not isinstance(x, dict):
             if len(names) != 1:
                 raise DataError(f"the model has the inputs {', '.join(map(quoted, names))}; give a dict of arrays by these names")

