@@ -43,8 +43,8 @@ def row_of(rng, kind, count):
         row[:] = one
     elif kind == "neighbours":
         # A maximum of 2^12 or more needs a shift, and one of 2^44 or more a shift by 32 places or more.
-        wide = rng.choice((139 + rng.randrange(115), 171 + rng.randrange(12), 171 + rng.randrange(12)))
-        base = rng.choice((0x3F800000, wide << 23, wide << 23, int(one) & 0x7EFFFFFF)) | rng.getrandbits(1) << 31
+        wide = rng.choice((139 + rng.randrange(115), *(171 + rng.randrange(12) for _ in range(4))))
+        base = rng.choice((0x3F800000, *[wide << 23] * 4, int(one) & 0x7EFFFFFF)) | rng.getrandbits(1) << 31
         row = np.maximum(base + draw.integers(-6, 3, count), 0).astype(np.uint32)
     elif kind == "classes":
         row = numbers(draw, count, 0.7, classes=finite)
