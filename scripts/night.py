@@ -66,13 +66,16 @@ def _script(name, *words):
     return ("-m", f"amaranth_tpu.scripts.{name}", *words)
 
 
+_BLOCKS = ("activation", "arithmetic", "array", "bus", "control", "matmul", "softmax", "spec")
+
 STEPS = (
     Step("proofs by induction", _script("prove", "induction"), 60, short=True),
-    Step("tests", _tests(), 1500),
-    Step("slow tests of the core", _tests("-m", "slow", "tests/hw/core", "tests/hw/ring", "tests/sim/verification"), 1800),
+    Step("tests", _tests(), 900),
+    Step("slow tests of the blocks", _tests("-m", "slow", *(f"tests/hw/{one}" for one in _BLOCKS)), 1200),
+    Step("slow tests of the core", _tests("-m", "slow", "tests/hw/core", "tests/hw/ring", "tests/sim/verification"), 1500),
     Step("slow tests of the models", _tests("-m", "slow", "tests/sim/golden/test_c_machine.py"), 600),
     Step("random models", _script("random_models", "--count", "100", "--seed", "{seed}"), 840),
-    Step("coverage", _script("coverage", "--seed", "{seed}"), 1500),
+    Step("coverage", _script("coverage", "--seed", "{seed}"), 1200),
     Step("mutants", _script("mutate", "hw", "--count", "6", "--seeds", "1", "--seed", "{seed}"), 900),
 )
 

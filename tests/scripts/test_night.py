@@ -1,8 +1,9 @@
 """Tests of the regression of a night, with steps that take no time."""
 
 import json
+import re
 
-from amaranth_tpu.scripts import night
+from amaranth_tpu.scripts import mutate, night
 
 STEPS = (
     night.Step("good", ("-c", "import os; print('seed', {seed}, os.environ['TPU_SEED'])"), 60, short=True),
@@ -28,6 +29,14 @@ def test_report(monkeypatch, tmp_path, command):
     assert command("good", "--write", main=night.main).returncode == 0 and "| bad | not run |" in report.read_text()
     done = command("--short", "--seed", "7", main=night.main)
     assert done.returncode == 0 and "good" in done.stdout and "bad" not in done.stdout
+
+
+def test_slow_tests_of_each_block_are_run():
+    """The steps run the slow tests of each folder of `tests/hw` with a part of the core."""
+    place, others = night.ROOT / "tests" / "hw", mutate._OTHERS
+    slow = {path.parent.name for path in place.rglob("test_*.py") if re.search(r"mark\.slow|\bslow\(", path.read_text())}
+    words = {word for step in night.STEPS if "slow" in step.command for word in step.command}
+    assert {"control", "core"} <= slow and {f"tests/hw/{name}" for name in slow if name not in others} <= words
 
 
 def test_limits():
