@@ -229,7 +229,7 @@ def cycle_texts(config):
             ),
             f"{4 + FunctionTable.latency + 1} cycles later{one_group}; 3 more after another instruction of its unit",
         ),
-        Opcode.LOAD_TABLE: ("n / 2 a vector, at least 2", "with it"),
+        Opcode.LOAD_TABLE: ("n / 2 a vector, at least 2", f"{_OPERAND_START} cycles later"),
         Opcode.UPDATE: (
             "n / `update_lanes` a row, at least 2",
             "5 + 2 `lead` + 2 `latency` cycles later, or 1 more; a row begins in every n / `update_lanes`-th cycle",

@@ -129,5 +129,5 @@ int main() {
 @pytest.mark.slow
 def test_exhaustive():
     """The multiplier gives the same products as the CPU's floating-point unit for all 2^32 pairs."""
-    result = captured([compile_block(Multiplier(lead=0), _EXHAUSTIVE)])
+    result = captured([compile_block(Multiplier(lead=0), _EXHAUSTIVE)], timeout=600)
     assert result.returncode == 0 and result.stdout == f"{1 << 32} checked, 0 wrong\n", result.stdout

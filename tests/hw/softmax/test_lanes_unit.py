@@ -106,7 +106,8 @@ CASES = [(1, 1, 0), (5, 2, 1), (20, 12, 0), (64, 5, 0)]
 @pytest.mark.parametrize("opcode", [Opcode.SOFTMAX, Opcode.NORMALIZE])
 @pytest.mark.parametrize("n, lanes", [(4, 4), *slow((4, 2), (8, 4), (16, 4), (16, 16))])
 def test_cycles(n, lanes, opcode):
-    """The cycles of an operation match the timing model, exactly for one row and within 3 % for several rows."""
+    """The cycles of an operation match the timing model, exactly for one row. For several rows, the first of
+    which wait less, they differ by 3 % or 6 cycles at most."""
     normalize = opcode is Opcode.NORMALIZE
     config = Config(**sizes(n, lanes, normalize))
     several = {"config": config, "cases": CASES, "normalize": int(normalize)}
@@ -115,7 +116,7 @@ def test_cycles(n, lanes, opcode):
         tiles = -(-elements // n)
         fields = {"rows": rows, "tiles": tiles, "lanes": elements - (tiles - 1) * n, "format": Format(wide)}
         expected = result_cycles(config, opcode, fields)[0] + 2
-        assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03), (elements, rows, wide)
+        assert found == expected if rows == 1 else found == pytest.approx(expected, rel=0.03, abs=6), (elements, rows, wide)
 
 
 def test_rows_overlap():
