@@ -35,8 +35,12 @@ from .show.terminal_tables import figure_table, print_table
 
 __all__ = ["CORES", "measure"]
 
-#: Cores, and the sizes of the rings in which they run.
-CORES = {"default": ({}, (1,)), "transformer": ({}, (1,)), "training": ({"ring": True}, (1, 3, 8))}
+#: Cores, and the sizes of the rings in which they run. A vector has several groups of lanes, as with the preset's n.
+CORES = {
+    "default": ({}, (1,)),
+    "transformer": ({"softmax_lanes": 2, "update_lanes": 2}, (1,)),
+    "training": ({"ring": True}, (1, 3, 8)),
+}
 #: Random jobs from power-up to the end of a simulation.
 _SESSION = 50
 #: Random jobs up to which the build takes longer than the simulation.

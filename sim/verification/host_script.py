@@ -44,7 +44,8 @@ def write_script(draw, core, given, rank, layout, target):
     core.write("timeout", 30_000 + draw.below(1 << 30) if kind == "clean" else 5000)
     if draw.config.ring:
         _enter_ring(draw, core, kind, rank)
-    core.idle(draw.below(4000 if draw.cores > 1 and draw.chance(0.2) else 60))
+    late = draw.cores > 1 and (draw.chance(0.2) or given.body and not rank)  # the link to this core fills meanwhile
+    core.idle(draw.below(4000) if late else draw.below(60))
     if kind == "dead bus" and not given.body:
         core.hang_after = draw.below(60)
     core.write("control", 1)
