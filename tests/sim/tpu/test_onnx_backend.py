@@ -61,7 +61,7 @@ def test_official_tests_of_nodes():
     from onnx.backend.test import BackendTest
 
     tests = BackendTest(Backend, __name__)
-    tests.include(r"test_(sin|top_k|nonzero|compress|isinf|cumsum|scatternd|onehot|argmax)[a-z0-9_]*_cpu")
+    tests.include(r"test_(sin(?!h)|top_k|nonzero|compress|isinf|cumsum|scatternd|onehot|argmax)[a-z0-9_]*_cpu")
     suite = unittest.TestSuite(map(unittest.defaultTestLoader.loadTestsFromTestCase, tests.test_cases.values()))
     result = unittest.TestResult()
     suite.run(result)
