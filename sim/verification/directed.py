@@ -242,6 +242,8 @@ def long_queues(h):
     """Loads and weights of three lengths in turn, so that each place of a queue of eight takes each length."""
     depth, tiles = min(4096, h.config.unified_buffer_depth), h.config.weight_fifo_depth
     program = _loads(h, Opcode.LOAD, *[depth, depth - 1, 1] * 8)
+    if h.config.training:
+        program += [op(Opcode.LOAD_BIAS, region=Region.INPUT, rows=1, half=half) for half in (1, 2, 0) * 8]
     for count in [tiles - 4, tiles, 1] * 8:
         stride = int(count <= h.config.accumulator_depth)
         fields = dict(start=1, rows0=1, rows1=1, tiles0=1, tiles1=count, tiles1_acc_stride=stride)
@@ -305,8 +307,10 @@ def blocked_rings(h):
 
 
 def short_rings(h):
-    """RINGs of some rounds with short segments."""
-    return [op(Opcode.RING, mode=RingMode.ALL_REDUCE, buffer=0, result=0, segment=4, stride=16, rounds=4)] * _BLOCKED
+    """RINGs of some rounds with short segments, beside results that have priority at the buffer."""
+    rows, ring = h.config.accumulator_depth, dict(buffer=0, result=0, segment=4, stride=16, rounds=4)
+    results = op(Opcode.ACTIVATE, rows=rows, lanes=1, buffer=h.config.unified_buffer_depth - rows)
+    return [results, *[op(Opcode.RING, mode=RingMode.ALL_REDUCE, **ring)] * _BLOCKED]
 
 
 def long_rings(h):
