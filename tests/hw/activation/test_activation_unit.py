@@ -108,7 +108,7 @@ def test_amaranth(n, in_flight):
 @pytest.mark.parametrize(
     "n, features",
     [
-        (2, TRAINING | {"table_lanes": 1}),
+        (4, TRAINING | {"table_lanes": 1}),
         *slow(*((n, features) for n in (4, 8) for features in (*FEATURES[1:], {"table_lanes": n}))),
     ],
     ids=str,
