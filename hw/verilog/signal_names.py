@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import sys
+import threading
 
 from amaranth import tracer
 
@@ -42,6 +43,8 @@ def _assigned(path):
 
 
 _NONE = object()
+#: Threads name signals one after another, or the first to end would give Amaranth's function back to the others.
+_LOCK = threading.RLock()
 
 
 def _get_var_name(depth=2, default=_NONE):
@@ -59,9 +62,11 @@ def _get_var_name(depth=2, default=_NONE):
 
 @contextlib.contextmanager
 def names_from_source():
-    """Returns a context manager. In its `with` block, Amaranth names signals, memories and interfaces by the source text."""
-    theirs, tracer.get_var_name = tracer.get_var_name, _get_var_name
-    try:
-        yield
-    finally:
-        tracer.get_var_name = theirs
+    """Returns a context manager. In its `with` block, Amaranth names signals, memories and interfaces by the source text.
+    Threads wait for each other."""
+    with _LOCK:
+        theirs, tracer.get_var_name = tracer.get_var_name, _get_var_name
+        try:
+            yield
+        finally:
+            tracer.get_var_name = theirs

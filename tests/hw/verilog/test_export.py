@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from amaranth_tpu.hw.config import PLAIN, Config, ConfigError
+from amaranth_tpu.hw.lib.short_fifo import ShortFifo
 from amaranth_tpu.hw.tools.process import ToolError
 from amaranth_tpu.hw.tools.yosys import run_yosys
-from amaranth_tpu.hw.verilog.export import component_to_verilog, pod_to_verilog, to_verilog
+from amaranth_tpu.hw.verilog.export import component_to_rtlil, component_to_verilog, pod_to_verilog, to_verilog
 from amaranth_tpu.hw.verilog.header import package_version, with_header
 from amaranth_tpu.hw.verilog.signal_names import names_from_source
 from amaranth_tpu.sim.rtl.simulators import find_verilator
@@ -157,6 +159,16 @@ def test_verilator_lint_of_the_largest(largest, tmp_path):
 def test_slang(everything, tmp_path):
     (tmp_path / "tpu.v").write_text(everything)
     check_with_slang(tmp_path / "tpu.v", "tpu")
+
+
+def test_threads_keep_their_names():
+    """Two threads that convert at once both name signals by the source text. Proofs failed for names that one of them lost."""
+
+    def text(_):
+        return component_to_rtlil(ShortFifo(shape=8, depth=4), name="fifo")
+
+    with ThreadPoolExecutor(2) as pool:
+        assert len({*pool.map(text, range(200))}) == 1
 
 
 def test_submodules_keep_their_names(everything):
