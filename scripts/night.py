@@ -66,6 +66,7 @@ def _script(name, *words):
     return ("-m", f"amaranth_tpu.scripts.{name}", *words)
 
 
+#: Folders of `tests/hw` with blocks of a core. The folders core and ring have a step of their own.
 _BLOCKS = ("activation", "arithmetic", "array", "bus", "control", "matmul", "softmax", "spec")
 
 STEPS = (
