@@ -154,7 +154,7 @@ class _Variant:
         if not self.given.state:
             numbers = {stage.name: number for number, stage in enumerate(self.given.stages)}
             for op in ops:
-                op.stage, op.parts = numbers.get(op.stage, 0), [(numbers.get(stage, 0), count) for stage, count in op.parts]
+                op.stage, op.parts = numbers.get(op.stage, 0), tuple((numbers.get(stage, 0), count) for stage, count in op.parts)
         return tuple(ops)
 
 

@@ -24,6 +24,7 @@ from .index.values import LOWEST, MOST_VALUES, Step, SymbolicTensor, has_all, hi
 from .index.views import everything
 from .inputs import is_in_training_form, read_inputs
 from .messages import first_output, inline, title, unsupported
+from .multiplications import WINDOWS
 from .operators.concatenation import stacked, together
 from .registry import ONNX, OPERATORS
 from .validity.ranges import check_ranges
@@ -34,6 +35,8 @@ __all__ = ["Evaluation", "check_operators", "refusal_of_operator"]
 _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "ConvInteger", "MatMulInteger")
 #: Values of a tensor up to which files of any size may go, and further ones for each byte: a small file takes little memory.
 _FEW_VALUES, _FEW_VALUES_OF_A_BYTE = 1 << 20, 8
+#: Multiplications of a convolution, likewise: a program has instructions for each position of its kernel.
+_FEW_PRODUCTS, _FEW_PRODUCTS_OF_A_BYTE = 1 << 28, 1 << 20
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -106,6 +109,7 @@ class Evaluation:
         self.ended = set()  # names whose values have been released
         self.room = Room(size)
         self.most_values = min(MOST_VALUES, _FEW_VALUES + _FEW_VALUES_OF_A_BYTE * size)
+        self.most_products = _FEW_PRODUCTS + _FEW_PRODUCTS_OF_A_BYTE * size
         self.done = set()  # nodes that have run, by id
 
     def read(self, keep_softmax):
@@ -235,6 +239,15 @@ class Evaluation:
             )
             raise ModelError(f"{what} {value.size} values per sample; at most {limit}")
 
+    def _check_products(self, step, result):
+        if step.operator in WINDOWS and isinstance(result[0], SymbolicTensor):
+            shapes = [() if one is None else getattr(one, "dims", np.shape(one)) for one in step.arguments]
+            if (count := WINDOWS[step.operator](shapes, result[0].dims)) > self.most_products:
+                raise ModelError(
+                    f"{step.title}: takes {count} multiplications per sample; at most {self.most_products} are supported in so "
+                    f"small a file; use a smaller kernel, or store all of its weights in the file"
+                )
+
     # Nodes
 
     def _run(self, node):
@@ -252,6 +265,7 @@ class Evaluation:
                     result = fold_open_constants(step, self.folder, self.room.left)
                 else:
                     result = fold_constants(step, self.folder, self.room.left)
+                self._check_products(step, result)
         except Relayout:
             raise
         except ModelError as error:

@@ -4,7 +4,7 @@ from math import prod
 
 from onnx import helper
 
-__all__ = ["multiplications"]
+__all__ = ["WINDOWS", "multiplications"]
 
 
 def multiplications(graph, node):
@@ -27,10 +27,10 @@ def _gemm(shapes, result, attributes):
 
 
 def _windows(place):
-    return lambda shapes, result, attributes: prod(result) * prod(shapes[place][1:])
+    return lambda shapes, result, attributes=None: prod(result) * prod(shapes[place][1:])
 
 
-def _transposed(shapes, result, attributes):
+def _transposed(shapes, result, attributes=None):
     return prod(shapes[0]) * prod(shapes[1][1:])
 
 
@@ -51,13 +51,18 @@ def _attention(shapes, result, attributes):
     return 2 * rows * shapes[1][-2] * shapes[0][-1]
 
 
-_COUNTS = {
-    **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
-    "QLinearMatMul": _matmul,
-    **dict.fromkeys(("Gemm", "FusedGemm"), _gemm),
+#: {convolution: its number of multiplications, of the shapes of its operands and of its result}.
+WINDOWS = {
     **dict.fromkeys(("Conv", "FusedConv", "ConvInteger"), _windows(1)),
     "QLinearConv": _windows(3),
     "ConvTranspose": _transposed,
+}
+
+_COUNTS = {
+    **WINDOWS,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
+    "QLinearMatMul": _matmul,
+    **dict.fromkeys(("Gemm", "FusedGemm"), _gemm),
     "Einsum": _einsum,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,

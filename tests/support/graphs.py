@@ -130,7 +130,7 @@ def check(graph, config, batch, random, samples=None):
     x = random_values(random, (samples or batch, graph.input_size))
     program = compile_network(graph, config, batch)
     for op in program.ops:  # or the program of the first stages alone could not be told from the others'
-        assert op.opcode is not Opcode.LOAD_WEIGHTS or op.parts == sorted(op.parts, key=lambda part: part[0])
+        assert op.opcode is not Opcode.LOAD_WEIGHTS or [*op.parts] == sorted(op.parts, key=lambda part: part[0])
     check_order(program)
     read = {name for stage in graph.stages for name in stage.operands} | {*graph.outputs}
     if all(stage.output in read for stage in graph.stages):

@@ -25,7 +25,7 @@ def without_dead_stores(ops, lowered, config):
     ]
     left = np.cumsum([0, *(not gone for op, gone in zip(ops, dead) if op.unit == STORE)]).tolist()
     for op in ops:
-        op.waits = [(unit, kept) for unit, need in op.waits if (kept := left[need] if unit == STORE else need)]
+        op.waits = tuple((unit, kept) for unit, need in op.waits if (kept := left[need] if unit == STORE else need))
     return [op for op, gone in zip(ops, dead) if not gone]
 
 

@@ -47,7 +47,7 @@ class Emitter:
         for memory, first, count, write in accesses(opcode, fields, self.config.vector_bytes, self.cores):
             if memory in self.places:
                 needs = list(map(max, needs, self.places[memory].access(unit, self.issued[unit], first, count, write)))
-        op = Op(opcode, fields, [(other, need) for other, need in enumerate(needs) if need], self.stage)
+        op = Op(opcode, fields, tuple((other, need) for other, need in enumerate(needs) if need), self.stage)
         if opcode is Opcode.MATMUL:
             self.worked[self.stage] += op.passes * max(op.rows, self.n)
         self.ops.append(op)

@@ -34,7 +34,7 @@ class Op:
 
     def __init__(self, opcode, fields, waits=(), stage=0):
         self.opcode, self.fields, self.unit, self.waits = opcode, fields, UNIT[opcode], waits
-        self.stage, self.parts = stage, []
+        self.stage, self.parts = stage, ()
         self.rows = fields.get("rows", 0)
         if opcode is Opcode.MATMUL:
             self.rows = fields["rows0"] * fields["rows1"]

@@ -181,7 +181,7 @@ class MatrixEmitter(Emitter):
                 format_ = {"weight_format": one.format} if one.format else {}
                 self.transfer(Opcode.LOAD_WEIGHTS, one.region, one.vector, size, transpose=one.transpose, **format_)
                 self._bringing = self.ops[-1]
-                self._bringing.parts = [(self.stage, size)]
+                self._bringing.parts = ((self.stage, size),)
 
     def _bring_more(self, tile, size):
         """Extends the last LOAD_WEIGHTS by `size` tiles, and returns True. Returns False if the instruction cannot be extended:
@@ -204,8 +204,9 @@ class MatrixEmitter(Emitter):
         op.rows += size
         op.fields["rows"] = op.rows
         if op.parts[-1][0] == self.stage:
-            size += op.parts.pop()[1]
-        op.parts.append((self.stage, size))
+            *op.parts, (_, before) = op.parts
+            size += before
+        op.parts = (*op.parts, (self.stage, size))
         return True
 
     def tile(self, matrix, inputs, outputs, by_rows, row=0):

@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from amaranth_tpu.hw.spec.isa import Region
 
@@ -190,16 +191,22 @@ class Matrix:
 
     @property
     def _addresses(self):
-        """The address of each number: (halves, rows, tiles, n)."""
+        """The address of lane 0 of each vector: (halves, rows, tiles)."""
         halves, rows, tiles = np.ogrid[: self.halves, : self.rows, : self.tiles]
-        return self.address(tiles, rows, halves)[..., None] + np.arange(self.geometry.n) * self.strides["lane"]
+        return self.address(tiles, rows, halves)
+
+    def _lanes_of(self, image):
+        """Returns the view of an image that has the lanes of a vector at the address of lane 0."""
+        each = self.strides["lane"]
+        return sliding_window_view(image.reshape(-1), (self.geometry.n - 1) * each + 1, writeable=True)[:, ::each]
 
     @cached_property
     def vectors(self):
         """The numbers of its vectors in the region: a slice, or an array if other vectors are between."""
         if self.size == self.halves * self.rows * self.tiles:
             return slice(self.vector, self.vector + self.size)
-        return np.unique(self._addresses // self.geometry.n) + self.vector
+        lanes = np.arange(self.geometry.n) * self.strides["lane"]
+        return np.unique((self._addresses[..., None] + lanes) // self.geometry.n) + self.vector
 
     def _image(self):
         own = self.vectors
@@ -215,8 +222,9 @@ class Matrix:
         padded = np.full((self.rows, self.blocks, self.each * n), fill, np.float32 if self.wide else rows.dtype)
         parts = rows.reshape(len(rows), self.blocks, -1)
         padded[: len(rows), :, : parts.shape[2]] = parts
+        del rows, parts  # each of these arrays is as large as the matrix
         image, own = self._image()
-        image.reshape(-1)[self._addresses] = np.reshape(halves_of(padded), (self.halves, self.rows, self.tiles, n))
+        self._lanes_of(image)[self._addresses] = np.reshape(halves_of(padded), (self.halves, self.rows, self.tiles, n))
         return image[own].tobytes()
 
     def unpack(self, data, shape):
@@ -224,7 +232,7 @@ class Matrix:
         (height, width, channels)."""
         image, own = self._image()
         image[own] = np.frombuffer(data, "<u2").reshape(-1, self.geometry.n)
-        bits = image.reshape(-1)[self._addresses].reshape(self.halves, self.rows, self.blocks, -1)[..., : self.channels]
+        bits = self._lanes_of(image)[self._addresses].reshape(self.halves, self.rows, self.blocks, -1)[..., : self.channels]
         return tensor_values(self.form, whole_of(bits.reshape(self.halves, self.rows, -1)), shape, self.geometry)
 
 
@@ -262,8 +270,7 @@ def matrix_values(form, values, geometry):
         rows = np.repeat(rows, n, axis=-1) if form == "number" else rows
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[-1] % n))).reshape(-1, n)
     if form in ("number", "diagonal"):
-        tiles = np.where(np.eye(n), rows[:, :, None].astype(np.float32), -0.0)
-        rows = tiles.reshape(-1, n).astype(values.dtype)
+        rows = np.where(np.eye(n), rows[:, :, None], rows.dtype.type(-0.0)).reshape(-1, n)
     return rows
 
 

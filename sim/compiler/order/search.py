@@ -120,8 +120,9 @@ class _Search:
             made = ops if sorting is None else ordered(ops, ideal, *sorting)
             timeline = simulate(made, config, limit=best and best.cycles, cores=cores)
             if timeline and completes(made, config, cores):
-                numbers = {id(op): number for number, op in enumerate(ops)}
-                places = np.array([numbers[id(op)] for op in made], np.int32)
+                before, after = (np.fromiter(map(id, some), np.int64, len(some)).argsort() for some in (ops, made))
+                places = np.empty(len(ops), np.int32)
+                places[after] = before
                 best = Schedule(made, timeline.cycles, sorting, order, places, *made_with)
         self.best = best
 

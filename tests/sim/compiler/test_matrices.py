@@ -1,10 +1,12 @@
 """Tests of matrices in host memory: their layouts, views and parts."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from amaranth_tpu.hw.spec.isa import Region
 from amaranth_tpu.sim.compiler.memory.matrices import LAYOUTS, Geometry, matrix_of
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 
@@ -30,6 +32,18 @@ def test_pack_writes_each_number_to_its_place(layout, channels, rng):
         whole = int(values[sample, y, x, channel].view(np.uint32 if wide else np.uint16))
         assert [int(bits[place]) for place in places] == ([whole >> 16, whole & 0xFFFF] if wide else [whole])
     assert np.array_equal(matrix.unpack(packed.tobytes(), values.shape[1:]), values)
+
+
+@pytest.mark.parametrize("form, rows, channels", [("diagonal", 1 << 18, 16), ("turned", 1 << 9, 1 << 13)])
+def test_packing_takes_four_copies_at_most(form, rows, channels):
+    values = np.ones((1, 1, rows) if form == "diagonal" else (1, channels, rows), bfloat16)
+    matrix = matrix_of("w", form, rows, channels, Geometry(16, 1, 1, 1), Region.MODEL)
+    tracemalloc.start()
+    try:
+        size = len(matrix.pack(values))
+        assert tracemalloc.get_traced_memory()[1] < 4 * size == 8 * rows * channels
+    finally:
+        tracemalloc.stop()
 
 
 def test_view_has_own_rows_of_each_tile(rng):

@@ -143,7 +143,8 @@ def test_hostile_names_in_a_network(tmp_path):
 
 
 def test_too_large(tmp_path):
-    """A model with more than 8,388,608 values per sample, as its input or in between, is refused."""
+    """A model with more than 8,388,608 values per sample, as its input or in between, is refused. So is a small file with large
+    values, or with a large kernel."""
     b = Builder(["n", 1 << 24])
     b("Relu")
     refused(b.save(tmp_path), "input 'x' has the shape (n, 16777216); at most 8388608 values per sample are supported")
@@ -160,6 +161,10 @@ def test_too_large(tmp_path):
     refused(b.save(tmp_path), "input 'x' has 5000000 values per sample; at most 104", "in so small a file")
     b.constant(np.zeros(1 << 17, np.float32))
     load_network(b.save(tmp_path))
+    b = Builder(["n", 1, 1000, 1000])
+    kernel = b.node("ConstantOfShape", [np.array([1, 1, 1000, 1000])])
+    b.node("Conv", ["x", kernel], name="odd", pads=[500] * 4)
+    refused(b.save(tmp_path), "node 'odd': takes 1002001000000 multiplications per sample; at most", "in so small a file")
 
 
 def test_file_name(tmp_path):
