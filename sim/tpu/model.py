@@ -153,7 +153,7 @@ class Model(TrainableModel):
             network = with_row_norms(network, program.config if program else config_of(core))
             found = {output.name: output.of(result.logits) for output in outputs}
         if samples.alone:
-            found = {name: values[0] for name, values in found.items()}
+            found = {name: values[0, ...] for name, values in found.items()}
         return InferenceRun(network, place, samples.rows, found, result, program)
 
     def _compute(self, network, rows, place, core, batch, progress=None):

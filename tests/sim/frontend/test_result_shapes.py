@@ -58,6 +58,8 @@ def test_shape_without_a_batch(rng, tmp_path):
     model, x = tpu.load(path), rng.normal(size=5).astype(np.float32)
     assert model.predict(x).shape == reference(path, x).shape == model.outputs[0].shape == (2, 3)
     assert model.predict(np.stack([x, x])).shape == (2, 2, 3)
+    b("ReduceSum", keepdims=0)
+    assert isinstance(tpu.load(b.save(tmp_path)).predict(x), np.ndarray)  # also one number: onnxruntime takes no other
 
 
 def test_comparison_sees_shapes(rng, tmp_path):
