@@ -28,7 +28,6 @@ from amaranth_tpu.hw.spec.isa import (
 from amaranth_tpu.hw.spec.registers import REGISTERS
 from amaranth_tpu.hw.spec.serial_protocol import ANSWER, IDENTITY, NOT_RECEIVED, REQUEST, Operation, Status
 from amaranth_tpu.sim.autodiff.refusals import REFUSALS
-from amaranth_tpu.sim.compiler.step import CORE_REFUSALS
 from amaranth_tpu.sim.functions.functions import DEFINITIONS
 from amaranth_tpu.sim.functions.functions import Function as Activation
 from amaranth_tpu.sim.golden.function_tables import errors, is_steady, table_of
@@ -270,11 +269,6 @@ def refusals():
     return markdown_table(["operators", "message, after the operator and the name of its node"], rows)
 
 
-def core_refusals():
-    """Returns the networks whose steps do not run on a core, as a Markdown table."""
-    return markdown_table(["operators", "message"], CORE_REFUSALS.values())
-
-
 #: Generated sections: mark to file and generator.
 SECTIONS = {
     **{
@@ -298,7 +292,6 @@ SECTIONS = {
     "boards": (BOARDS_GUIDE, boards),
     "serial": (BOARDS_GUIDE, serial),
     "refusals": (SOFTWARE, refusals),
-    "core-refusals": (SOFTWARE, core_refusals),
 }
 
 

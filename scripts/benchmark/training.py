@@ -16,6 +16,7 @@ __all__ = ["cores", "train_command", "training"]
 _TRAINED = (
     ("default", 5, 64, 200, ""),
     ("default", 1, 64, 20, "--update-lanes 4"),
+    ("default", 1, 64, 20, "--clip-norm 1"),
     ("default", 5, 128, 20, ""),
     ("default", 5, 512, 5, "--rate 0.4 --transpose --unified-buffer-depth 16384 --accumulator-depth 2048"),
     ("a", 10, 64, 5, ""),

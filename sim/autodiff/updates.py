@@ -61,9 +61,10 @@ def add_norm_factor(step, gradients):
     norm = None
     for gradient in gradients:
         square = add_like(step, gradient, f"{gradient}, square", (), start=gradient, times=_rounded(step, gradient))
-        channels = step.tensors[gradient].channels
-        parts = step.add_stage(Stage(f"clip_norm, squares of {gradient}", (row_sum(step, square),)), channels, samples=False)
-        total = Stage("square of clip_norm", (Term(parts, filled(step, 1, channels, 1)),), start=norm)
+        height, width, channels = step.tensors[gradient].shape
+        if height * width > 1:
+            square = step.add_stage(Stage(f"{square}, summed", (row_sum(step, square),)), channels, samples=False)
+        total = Stage("square of clip_norm", (Term(square, filled(step, 1, 1, channels), swapped=True),), start=norm)
         norm = step.add_stage(total, 1, samples=False, wide=True)
     root = add_like(step, norm, "root of clip_norm", (_scaled(step, norm, "norm"),), function=Function("inverse_root"))
     return add_like(step, root, "factor of clip_norm", (), start=root, function=Function("clip", (0, 1)))

@@ -14,11 +14,7 @@ from .lowering.forms import NotMatrices
 from .passes.cropping import crop
 from .step_state import StepMemory
 
-__all__ = ["CORE_REFUSALS", "compile_step"]
-
-#: Operators for which no program of a step is compiled: (operators, the cause in the message). `datasheet` writes them into
-#: sim/README.md.
-CORE_REFUSALS = {"norm": ("gradients clipped by `--clip-norm`", "clip_norm ... can't be compiled as matrix products")}
+__all__ = ["compile_step"]
 
 
 def compile_step(training, optimizer, config, batch, dropout=None, cores=1, sharded=True):
@@ -49,7 +45,7 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     Raises
     ------
     CompileError
-        If a step does not fit the core, or has an operator of :data:`CORE_REFUSALS`. The message is one line.
+        If a step does not fit the core. The message is one line.
     """
     check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
     if sharded and cores > 1:
@@ -64,8 +60,7 @@ def _compiled(training, optimizer, config, batch, dropout, cores, sharded):
     step = step_graph(crop(training, config, batch), optimizer, masked, cores, sharded)
     try:
         program = compile_graph(step, config, batch, cores)
-    except NotMatrices as error:
-        raise CompileError(f"{explained(training, error)}; train it on the golden model alone, without steps on a core") from None
     except CompileError as error:
-        raise CompileError(explained(training, error)) from None
+        remedy = "; train it on the golden model alone, without steps on a core" if isinstance(error, NotMatrices) else ""
+        raise CompileError(f"{explained(training, error)}{remedy}") from None
     return replace(program, memory=StepMemory(step, training, optimizer, batch, masked, dropout and dropout.factor))

@@ -208,6 +208,12 @@ class Graph(SampleOrder):
         plain = term.kernel == term.stride == (1, 1) and term.padding == (0, 0) and not term.transposed
         return alike and plain and not weights.samples and weights.shape[:2] == (1, 1)
 
+    def summed(self, term):
+        """Returns the tensor without samples whose positions or channels a term sums, for the norm of all gradients, or None."""
+        if term.transposed and not self.tensors[term.weights].samples:
+            return term.weights
+        return term.source if term.swapped and not self.tensors[term.source].samples else None
+
     def is_shared(self, parameter):
         """Returns True if each core of a ring keeps only a share of a parameter and of its slots."""
         return self.masters[parameter] != parameter

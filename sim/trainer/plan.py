@@ -75,7 +75,7 @@ class Hyperparameters:
         None,
         "float or None",
         "Largest norm of all mean gradients together; larger gradients are scaled, as by torch.nn.utils.clip_grad_norm_ and "
-        "Keras' `global_clipnorm`. The golden model keeps all gradients until the norm is known. No core computes such steps.",
+        "Keras' `global_clipnorm`. A core stores each gradient and its square, 4 bytes a parameter, until the norm is known.",
         type=float,
     )
     schedule: object = argument(

@@ -52,7 +52,7 @@ class Constants:
         needs_identity = self.turns or turned or lowered.one in factors or any(isinstance(one, Expansion) for one in sums)
         self.needs_zeros = self.turns or any(isinstance(one, MatrixSum) and one.start is None for one in sums)
         self._used = ("ones",) * needs_ones + ("identity",) * needs_identity
-        self._resident = {matrix.name: matrix for matrix in factors if matrix is not lowered.one}  # factor tiles on the chip
+        self._resident = {one.name: one for one in factors if one is not lowered.one and one.region is Region.MODEL}
         self._formats = {}
         zeros = -(-ZEROS // self.n) * self.n
         self._tiles = {name: zeros + place * self.n for place, name in enumerate(_fixed(self.n))}

@@ -289,12 +289,12 @@ class SumCode:
 
     def _total(self, product):
         """Adds the sums of the rows of a matrix. Its tile t of channels is row t of the sums."""
-        emitter, ones = self.emitter, self.emitter.resident("ones")
+        emitter, ones, each = self.emitter, self.emitter.resident("ones"), int(self.sums.start is not None)
         for row in range(self.rows):
             tiles = [emitter.tile(product.weights, k, self.row + row, True) for k in range(product.inputs)]
             if not self.started:
                 emitter.bring(tiles[:1])
-                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], start=1)
+                emitter.matmul(self.acc + row, ones, [(1, 0), (1, 0)], start=1, bias=self.biases[0] + row * each)
                 tiles = tiles[1:]
             if tiles:
                 emitter.bring(tiles)

@@ -84,6 +84,8 @@ def forms_of(step, views):
             continue
         known = [forms.get(name) for name in (stage.start, stage.times, *(term.source for term in stage.terms))]
         form = next(filter(None, known), "vector" if any(step.tensors[term.weights].samples for term in stage.terms) else None)
+        if summed := next(filter(None, (forms.get(step.summed(term)) for term in stage.terms)), None):
+            form = "column" if summed == "turned" else "vector"
         if form is None:
             raise NotMatrices(f"{stage.output}: can't be compiled as matrix products")
         forms[stage.output] = form

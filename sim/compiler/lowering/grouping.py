@@ -37,7 +37,7 @@ class Grouping:
         """Adds the sums of all stages whose results are needed. Raises NotMatrices."""
         stages, self.images = _needed(self.step)
         only = {stage.start for stage in stages} - {name for stage in stages for name in replace(stage, start=None).operands}
-        only -= {*self.step.state.values()} | self.lowered.exchanged | self.images
+        only -= {*self.step.state.values()} | self.lowered.exchanged | (self.images - {*self.step.gradients.values()})
         for stage in stages:
             if stage.ring == "all_gather":
                 continue
@@ -126,6 +126,7 @@ def _needed(step):
         if stage.output in wanted:
             found.append(stage)
             wanted.update(stage.operands)
+            images |= {one.weights for one in stage.terms if step.tensors[one.weights].shape == (1, 1, 1)}
             if step.tensors[stage.output].samples or stage.output in images:
                 images.update(name for name in stage.operands if not step.tensors[name].samples)
     return found[::-1], images

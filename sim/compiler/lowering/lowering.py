@@ -8,6 +8,7 @@ import numpy as np
 from amaranth_tpu.hw.spec.isa import Region
 
 from ...functions.functions import NONE
+from ...golden.arithmetic import bfloat16
 from ...ir.stage import Stage
 from ...ir.tiles import tiles_of
 from ..memory.matrices import Geometry, matrix_of
@@ -156,9 +157,11 @@ class Lowered:
         source, weights, output = (step.tensors[name] for name in (term.source, term.weights, stage.output))
         if term.copies:
             return Product("copied", self.matrix(term.source), self.matrix(term.weights, "turned"), copies=term.copies)
+        if not output.samples and (summed := step.summed(term)):
+            return self._summed_by_ones(self.matrix(summed))
         is_number = term.weights not in step.parameters and _is_number(term, source, weights, (*stage.size, output.channels))
         if is_number or step.is_diagonal(term, (*stage.size, output.channels)):
-            form = "number" if weights.channels == 1 and self._region(term.weights) is Region.MODEL else "diagonal"
+            form = "number" if weights.channels == 1 else "diagonal"
             return Product("diagonal", self._rows(term.source, stage.size, output.samples), self.matrix(term.weights, form))
         if not output.samples:
             return self._gradient(stage, term)
@@ -196,6 +199,17 @@ class Lowered:
         rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
         return self._summed(left, right)
+
+    def _summed_by_ones(self, summed):
+        """Returns the product that sums the rows of a matrix, or else its channels, with their sum in all lanes."""
+        n = summed.geometry.n
+        if summed.form in ("positions", "column"):
+            return Product("total", None, summed)
+        if summed.form == "vector":  # one row, whose tiles are its rows
+            axes = tuple(axis._replace(stride=n) if axis.of == "tile" else axis for axis in summed.axes)
+            summed = replace(summed, name=f"{summed.name}, as a row", rows=1, channels=summed.rows * n, axes=axes)
+        ones = np.ones((summed.blocks, summed.channels, n), bfloat16)
+        return Product("matrix", summed, self.matrix(self.step.constant(f"ones x {ones.shape}", ones), "turned"))
 
     def _summed(self, left, right):
         """Returns the product that sums over all rows of two matrices. Rows of several positions are transposed once, and then
@@ -271,7 +285,7 @@ def with_products_apart(step):
             stages.append(replace(stage, output=name, times=None))
             stage = Stage(stage.output, start=name, size=stage.result_size, times=stage.times)
         stages.append(stage)
-    return replace(step, tensors=tensors, stages=stages)
+    return replace(step, tensors=tensors, stages=stages, constants=dict(step.constants))
 
 
 def lower(folded, n, batch, given):
@@ -289,7 +303,7 @@ def lower(folded, n, batch, given):
         lowered.take(region, n)  # a weight tile may begin at the last rows of a matrix
     lowered.gathers = gathers_of([one for one in step.stages if one.ring == "all_gather"], lowered.matrix, lowered.sums)
     for (name, form), matrix in list(lowered.matrices.items()):
-        if form == "diagonal" and name not in step.constants:
+        if form in ("diagonal", "number") and matrix.region is Region.SCRATCH:
             vector = lowered.matrix(name, "vector")
             place = max((place for place, one in enumerate(lowered.sums, 1) if vector in one.writes), default=0)
             lowered.sums.insert(0 if name in step.state else place, Expansion(name, vector, matrix))

@@ -66,7 +66,7 @@ class Product:
         if self.window and self.source:
             return self.window.positions * (1 if self.weights.form != "turned" else self.source.tiles)
         if self.kind == "total" or self.turned and not self.own:
-            return geometry.rows // geometry.n
+            return self.weights.rows // geometry.n
         if self.turned or self.source is None:
             return geometry.period // geometry.n
         return self.source.tiles

@@ -28,6 +28,7 @@ FORMS = {
     "positions": "a row for each position",
     "transposed": "a row for each channel, with the positions of all samples",
     "turned": "weights (kernel positions, inputs, outputs), with a row for each output",
+    "column": "a row for each channel, with one number in all lanes",
     "vector": "one row of channels, cut into a row for each n channels",
     "number": "one number, as the diagonal of a tile",
     "diagonal": "a row of channels for each kernel position, as the diagonals of one tile for each n channels",

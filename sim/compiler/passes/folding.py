@@ -84,17 +84,14 @@ def family_of(step, parameters):
     while True:
         more = set()
         for stage in step.stages:
-            if not step.tensors[stage.output].samples:
+            if not (made := step.tensors[stage.output]).samples:
                 linked = {stage.output, stage.start, stage.times, *(term.source for term in stage.terms)} - {None}
-                own = {name for name in linked if stage.ring or _are_alike(step.tensors[name], step.tensors[stage.output])}
+                tensors = ((name, step.tensors[name]) for name in linked)
+                own = {name for name, one in tensors if stage.ring or one.shape == made.shape and not one.samples}
                 more |= own if own & family else set()
         if more <= family:
             return family
         family |= more
-
-
-def _are_alike(one, other):
-    return one.shape == other.shape and not one.samples and not other.samples
 
 
 def _parameter(parameter, is_folded):

@@ -39,16 +39,19 @@ def ungrouped(folded):
     parameters = {
         name: replace(one, initial=dense(one.initial, groups[name])) for name, one in step.parameters.items() if name in groups
     }
-    made.parameters, made.stages, images = step.parameters | parameters, [], {}
+    made.parameters, made.stages, images, masks = step.parameters | parameters, [], {}, {}
     for name, count in groups.items():
         mask = dense(np.ones(step.tensors[name].shape, np.float32), count).astype(bfloat16)
         mask, tensor = made.constant(f"groups of {name}", mask), made.tensors[name]
+        masks |= {step.gradients[name]: Select(mask)} if "norm" in step.factors else {}
         images[name] = image = made.free_name(f"{name}, in groups")
         made.tensors[image] = replace(tensor, name=image, wide=False)
         made.stages.append(Stage(image, (identity(made, name),), tensor.shape[:2], select=Select(mask)))
     for stage in step.stages:
         own = stage.output in of_all
         terms = tuple(_term(term, images, own) for term in stage.terms)
+        if stage.start in masks and not (terms or stage.times):  # the norm has no numbers outside of the groups
+            stage = replace(stage, select=masks[stage.start])
         made.stages.append(replace(stage, terms=terms, size=made.tensors[stage.output].shape[:2] if own else stage.size))
     return replace(folded, step=made, groups=of_all)
 

@@ -333,9 +333,18 @@ def test_a_constant_factor_changes_no_update(rng, tmp_path, optimizer, rate, cor
     moved = -rate * (moved + optimizer.weight_decay * weight)
     found = result.state.masters[0] / scale - weight
     assert np.linalg.norm(found - moved) < 0.03 * np.linalg.norm(moved)
-    if optimizer.clip_norm is None:  # else there is no program
-        config = Config(n=4, training=True, ring=cores > 1)
-        run_steps(compile_step(training, optimizer, config, 4, cores=cores), training, optimizer, rng)
+    config = Config(n=4, training=True, ring=cores > 1)
+    run_steps(compile_step(training, optimizer, config, 4, cores=cores), training, optimizer, rng)
+
+
+@pytest.mark.parametrize("name", all_but(["separable", "class token", "GRU"], CASES))
+def test_a_clipped_norm_on_cores(rng, tmp_path, name):
+    """A step with the norm of all gradients has the golden model's bits, with weights of groups, rows of positions and biases."""
+    training, cores = _loaded(rng, name, tmp_path), int(rng.integers(1, 3))
+    training = ModelWriter(training).with_updates(training)
+    optimizer = rng.choice([Sgd(0.5, 0.1, clip_norm=0.1), Adam(clip_norm=0.1)])
+    config = Config(n=int(rng.choice([2, 4, 8])), training=True, ring=cores > 1)
+    run_steps(compile_step(training, optimizer, config, 3, cores=cores), training, optimizer, rng)
 
 
 def test_copies_of_one_value(rng, tmp_path):
