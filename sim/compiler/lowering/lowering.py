@@ -189,13 +189,11 @@ class Lowered:
         size = vectors.height, vectors.width
         if not vectors.samples or term.groups > 1:
             raise NotMatrices(f"{stage.output}: the gradient of weights of {term.groups} groups can't be compiled")
-        if is_window(step, term, size):
-            if copies := self.copies.get(term):
-                gradient = self.matrix(term.weights).copy(copies.gradient)
-                return self._summed(gradient, copies.windows(self.matrix(term.source)))
-            left = patches_of(self, term, size)
-        else:
-            left = self._rows(term.source, size)
+        has_windows = is_window(step, term, size)
+        if has_windows and (copies := self.copies.get(term)):
+            gradient = self.matrix(term.weights).copy(copies.gradient)
+            return self._summed(gradient, copies.windows(self.matrix(term.source)))
+        left = patches_of(self, term, size) if has_windows else self._rows(term.source, size)
         rows = left, self.matrix(term.weights)
         left, right = rows if form == "positions" else rows[::-1]
         return self._summed(left, right)

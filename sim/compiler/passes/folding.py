@@ -62,7 +62,9 @@ def fold(step, n):
         size = (1, stage.size[0] * stage.size[1]) if stage.output in family else stage.size
         terms = tuple(_term(made, folds, stage, term, chosen, family) for term in stage.terms)
         made.stages.append(replace(stage, size=size, terms=terms))
-    made.parameters = {name: _parameter(one, name in family) for name, one in step.parameters.items()}
+    for name in family & step.parameters.keys():
+        initial = step.parameters[name].initial.reshape(made.tensors[name].shape)
+        made.parameters[name] = replace(step.parameters[name], initial=initial)
     read = {name for stage in made.stages for name in stage.operands}
     inputs = {name: [(name, None, None)] if name in read else [] for name in step.inputs}
     for (source, *_), entry in folds.items():
@@ -78,25 +80,18 @@ def _saves(step, term, n):
 
 def family_of(step, parameters):
     """Returns the tensors that have the elements of these parameters: gradients, optimizer state, results between."""
-    family = {*parameters}
+    family, size = {*parameters}, 0
     for name in parameters:
         family |= {step.masters[name], step.gradients[name], *step.slots[name].values()}
-    while True:
-        more = set()
+    while len(family) > size:
+        size = len(family)
         for stage in step.stages:
             if not (made := step.tensors[stage.output]).samples:
                 linked = {stage.output, stage.start, stage.times, *(term.source for term in stage.terms)} - {None}
                 tensors = ((name, step.tensors[name]) for name in linked)
                 own = {name for name, one in tensors if stage.ring or one.shape == made.shape and not one.samples}
-                more |= own if own & family else set()
-        if more <= family:
-            return family
-        family |= more
-
-
-def _parameter(parameter, is_folded):
-    values = parameter.initial
-    return replace(parameter, initial=values.reshape(1, -1, values.shape[-1])) if is_folded else parameter
+                family |= own if own & family else set()
+    return family
 
 
 def _term(made, folds, stage, term, chosen, family):

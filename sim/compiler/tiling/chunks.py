@@ -12,8 +12,7 @@ __all__ = ["chunked", "divisions"]
 def divisions(sums, n):
     """Returns several divisions of the samples into chunks, each as a list of the first rows. Returns one chunk if samples have
     several positions, or if there are few samples."""
-    plain = [one for one in sums if isinstance(one, MatrixSum)]
-    if any(one.shape.geometry.period > 1 for one in plain) or any(isinstance(one, Expansion) for one in sums):
+    if any(isinstance(one, Expansion) or isinstance(one, MatrixSum) and one.shape.geometry.period > 1 for one in sums):
         return [(0,)]
     rows, unit, found = sums[0].shape.geometry.rows, max(n, LAST_CHUNK), []
     for size, end in CHUNKS:

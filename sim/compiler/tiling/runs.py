@@ -52,9 +52,7 @@ def _continues(run, one):
     written, last = {place for other in run for place in _accesses(other)[1]}, run[-1]
     if isinstance(one, ReduceScatter):
         return one.joined and bool(written & _accesses(one)[0])
-    if not isinstance(one, MatrixSum) or isinstance(last, (AllReduce, Expansion)):
-        return False
-    if not one.is_update or run[0].is_image:
+    if not isinstance(one, MatrixSum) or isinstance(last, (AllReduce, Expansion)) or not one.is_update or run[0].is_image:
         return False
     shape = last.made if isinstance(last, ReduceScatter) else last.shape
     return (
