@@ -1,5 +1,6 @@
 """The evaluation of a graph, from its outputs back to its inputs, on symbolic tensors."""
 
+import weakref
 from collections import Counter
 from dataclasses import replace
 from math import prod
@@ -37,6 +38,8 @@ _QUANTISED = ("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMa
 _FEW_VALUES, _FEW_VALUES_OF_A_BYTE = 1 << 20, 8
 #: Multiplications of a convolution, likewise: a program has instructions for each position of its kernel.
 _FEW_PRODUCTS, _FEW_PRODUCTS_OF_A_BYTE = 1 << 28, 1 << 20
+#: Tiles of all results of nodes, likewise: a program has instructions for each. A tile has some channels, and some positions.
+_FEW_TILES, _TILE = 1 << 16, (16, 512)
 _KEEPING = ("Identity", "Dropout", "Cast", "Relu", "Sigmoid", "Tanh")
 
 
@@ -110,12 +113,15 @@ class Evaluation:
         self.room = Room(size)
         self.most_values = min(MOST_VALUES, _FEW_VALUES + _FEW_VALUES_OF_A_BYTE * size)
         self.most_products = _FEW_PRODUCTS + _FEW_PRODUCTS_OF_A_BYTE * size
+        self.most_tiles, self.tiles = _FEW_TILES + size, 0
+        self.counted = weakref.WeakSet()  # nodes whose results are in `tiles`
         self.done = set()  # nodes that have run, by id
 
     def read(self, keep_softmax):
         """Evaluates the graph. Returns `(SymbolicTensor of the result, True if a Softmax at the end was removed)`."""
         self.inputs = read_inputs(self.graph, self.initializers, self.layouts, self.samples, self.is_training)
         self.values |= self.inputs.values
+        self.counted.update(value.source for value in self.values.values() if isinstance(value, SymbolicTensor))
         for name, value in self.values.items():
             self._check_values(f"input {quoted(name)} has", value)
         if not self.graph.output:
@@ -239,7 +245,16 @@ class Evaluation:
             )
             raise ModelError(f"{what} {value.size} values per sample; at most {limit}")
 
-    def _check_products(self, step, result):
+    def _check_work(self, step, result):
+        nodes = {value.source for value in result if isinstance(value, SymbolicTensor)}
+        for node in [node for node in nodes if node not in self.counted]:
+            self.counted.add(node)
+            self.tiles += -(-node.shape[2] // _TILE[0]) * -(-prod(node.shape[:2]) // _TILE[1])
+        if self.tiles > self.most_tiles:
+            raise ModelError(
+                f"{step.title}: the results up to it have {self.tiles} tiles of {_TILE[0]} channels; at most {self.most_tiles} "
+                f"are supported in so small a file; reduce its inputs"
+            )
         if step.operator in WINDOWS and isinstance(result[0], SymbolicTensor):
             shapes = [() if one is None else getattr(one, "dims", np.shape(one)) for one in step.arguments]
             if (count := WINDOWS[step.operator](shapes, result[0].dims)) > self.most_products:
@@ -265,7 +280,7 @@ class Evaluation:
                     result = fold_open_constants(step, self.folder, self.room.left)
                 else:
                     result = fold_constants(step, self.folder, self.room.left)
-                self._check_products(step, result)
+                self._check_work(step, result)
         except Relayout:
             raise
         except ModelError as error:
