@@ -1,15 +1,14 @@
-"""Blocks of weights in GGUF files, of the types Q8_0, Q4_0 and Q4_1: their numbers, and these numbers in bfloat16.
+"""Blocks of weights in GGUF files, of the types Q8_0, Q4_0 and Q4_1, and their numbers.
 
 A block holds 32 weights of one output, along the sum. It starts with a scale in binary16. In Q4_1, an offset in binary16 follows.
 Then come 32 signed bytes, or 16 bytes with weight i in the lower half of byte i and weight i + 16 in its upper half.
 """
 
 import numpy as np
-from ml_dtypes import bfloat16
 
 from .errors import DataError
 
-__all__ = ["BYTES", "decode", "round_once"]
+__all__ = ["BYTES", "decode"]
 
 _WEIGHTS = 32
 #: Bytes of a block, by type.
@@ -17,7 +16,7 @@ BYTES = {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20}
 
 
 def decode(kind, data, inputs):
-    """Returns the weights of a tensor, float64 (outputs, inputs). No number is rounded.
+    """Returns the weights of a tensor, float32 (outputs, inputs). Q8_0 and Q4_0 are exact. Q4_1 is rounded once, by its sum.
 
     Parameters
     ----------
@@ -40,22 +39,13 @@ def decode(kind, data, inputs):
         raise DataError(f"{data.size:,} bytes of {kind} are not outputs of {inputs} weights; the file is damaged, copy it again")
     blocks = data.reshape(-1, BYTES[kind])
     first = 4 if kind == "Q4_1" else 2
-    halves, codes = np.ascontiguousarray(blocks[:, :first]).view("<f2").astype(float), blocks[:, first:]
+    halves, codes = np.ascontiguousarray(blocks[:, :first]).view("<f2").astype(np.float32), blocks[:, first:]
     if not np.isfinite(halves).all():
         raise DataError(f"a scale of {kind} is not finite; the file is damaged, copy it again")
     if kind == "Q8_0":
-        numbers = codes.view(np.int8).astype(float)
+        values = codes.view(np.int8) * halves[:, :1]
     else:
-        numbers = np.concatenate([codes & 15, codes >> 4], axis=1).astype(float) - 8 * (kind == "Q4_0")
-    values = halves[:, :1] * numbers + (halves[:, 1:] if kind == "Q4_1" else 0)
+        values = (np.concatenate([codes & 15, codes >> 4], axis=1).view(np.int8) - np.int8(8 * (kind == "Q4_0"))) * halves[:, :1]
+    if kind == "Q4_1":
+        values += halves[:, 1:]
     return values.reshape(-1, inputs)
-
-
-def round_once(weights):
-    """Rounds float64 weights of GGUF to bfloat16, to nearest, ties to even. Returns `(weights, error)` with the relative
-    root-mean-square error. The error is 0 for Q8_0 and Q4_0 if the scales are powers of two."""
-    exponents = np.frexp(weights)[1] - 8  # of the last of 8 significant bits
-    rounded = np.ldexp(np.rint(np.ldexp(weights, -exponents)), exponents)
-    total = np.square(weights).sum()
-    error = np.sqrt(np.square(rounded - weights).sum() / total) if total else 0.0
-    return rounded.astype(bfloat16), float(error)

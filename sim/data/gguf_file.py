@@ -58,7 +58,7 @@ class Tensor:
             if not np.isfinite(found).all():
                 raise DataError("a weight is infinite or NaN; the file is damaged, copy it again")
         else:
-            found = decode(self.kind, data.reshape(-1), self.shape[-1]).astype(np.float32)
+            found = decode(self.kind, data.reshape(-1), self.shape[-1])
         return found.reshape(-1, *self.shape[1:]) if len(self.shape) > 1 else found.reshape(self.shape)
 
 

@@ -25,7 +25,8 @@ def printable(text, limit=None):
     text = str(text)
     if limit is not None and len(text) > 2 * limit:  # bounds the work for long text: only its ends are needed
         text = text[:limit] + text[-limit:]
-    text = "".join(one if _is_plain(one) else one.encode("unicode_escape").decode("ascii") for one in text)
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(one if _is_plain(one) else one.encode("unicode_escape").decode("ascii") for one in text)
     if limit is not None and len(text) > limit:
         end = (limit - 3) // 2
         text = f"{text[: limit - 3 - end]}...{text[len(text) - end :]}"
@@ -38,6 +39,4 @@ def quoted(name):
 
 
 def _is_plain(character):
-    if character.isascii():
-        return character.isprintable()
     return character.isprintable() and character not in _BLANK and unicodedata.category(character)[0] != "M"

@@ -94,7 +94,7 @@ def to_bfloat16(value):
 
     Subnormal operands are flushed to zero before rounding, so they never round up to the least normal number.
     """
-    bits = _bits(_float32(value)).astype(np.uint32)
+    bits = _bits(np.array(value, np.uint32, ndmin=1).view(np.float32)).reshape(np.shape(value))
     even = (bits >> np.uint32(16)) & np.uint32(1)
     rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)  # the NaN 0x7FC00000 becomes NAN_BFLOAT16
     return rounded.astype(np.uint16)

@@ -32,8 +32,7 @@ def run_graph(graph, x, keep=False, sums=None):
     of the tensor.
     """
     x, weights = core_input(graph, x), {name: one.initial[None] for name, one in graph.parameters.items()}
-    largest = max(prod(stage.size) * sum(map(partial(_operands, graph), stage.terms)) for stage in graph.stages)
-    step = max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(graph.macs)))))
+    step = 1 if len(x) == 1 else _samples_at_once(graph)
     results, kept, left = [], {stage.output: [] for stage in graph.stages if keep}, TimeLeft("fewer samples")
     for first in range(0, len(x), step):
         values, _ = run_step(graph, graph.arrange_inputs(x[first : first + step]) | weights, sums)
@@ -56,6 +55,11 @@ def channel_means(graph, x):
             mean = one.astype(np.float64).reshape(-1, one.shape[-1]).mean(0) / len(x)
             means[name] = means.get(name, 0) + np.where(np.isfinite(mean), mean, 0)
     return means
+
+
+def _samples_at_once(graph):
+    largest = max(prod(stage.size) * sum(map(partial(_operands, graph), stage.terms)) for stage in graph.stages)
+    return max(1, int(min(_BLOCK // largest, _TOLD // max(1, sum(graph.macs)))))
 
 
 def _operands(graph, term):

@@ -52,8 +52,10 @@ class LlamaWeights:
         return self._made[key]
 
     def _rounded(self, values, scale=None):
-        exact = (values.T if scale is None else values.T * scale[:, None]) + np.float32(0)  # int8 has no zero of the other sign
+        """Rounds float32 values (outputs, inputs). They are transposed last, when they are smallest."""
+        exact = (values if scale is None else values * scale) + np.float32(0)  # int8 has no zero of the other sign
         weights = round_bfloat16(exact)
-        weights = rounded_matrix(self._format, weights) if self._format else weights
-        self._squares += np.square(weights.astype(np.float32) - exact).sum(dtype=float), np.square(exact).sum(dtype=float)
-        return weights
+        weights = rounded_matrix(self._format, weights.T).T if self._format else weights
+        errors = weights.astype(np.float32) - exact
+        self._squares += np.vdot(errors, errors), np.vdot(exact, exact)
+        return np.ascontiguousarray(weights.T)
