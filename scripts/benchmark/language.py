@@ -1,12 +1,9 @@
 """Measurements of SmolLM2-135M: cycles of a token by format of the weights, and perplexity of a text."""
 
-from dataclasses import replace
-
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.check.onnxruntime_import import import_onnxruntime
 from amaranth_tpu.sim.models.llama import block_model
 from amaranth_tpu.sim.tpu.language_model import LanguageModel
@@ -14,6 +11,7 @@ from amaranth_tpu.sim.tpu.language_model import LanguageModel
 from ..cli.chat_command import LANGUAGE_MODEL, model_file
 from ..show.documents import README
 from .common import Json, Write, app, publish
+from .language_token import language_core
 
 __all__ = ["language"]
 
@@ -56,8 +54,7 @@ def _perplexity(model, ids):
 
 
 def _figure(path, kind, ids):
-    config = from_preset("transformer", n=16)
-    config = replace(config, weight_formats=True, weight_rows=2) if kind else config
+    config = language_core(kind)
     model = LanguageModel(path, core=config, weights=kind)
     blocks, parts = model.sizes.blocks, -(-model.sizes.tokens // 4096)
     one, many = (model._block(tokens).program(model._block(tokens).with_weights(model.weights.block(0))) for tokens in (1, 32))
