@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from amaranth_tpu.hw.config import from_preset
 from amaranth_tpu.sim.data.errors import DataError
@@ -73,12 +74,17 @@ def test_exchanged_weights_are_those_that_the_reader_makes(tmp_path, rng, tokens
 
 
 def test_weights_in_a_format(tmp_path, rng):
-    """The error of the weights is told, and the core has the golden model's bits of the decoded weights."""
-    language_file(tmp_path / "m.gguf", rng)
+    """32 inputs of an output share a scale. The error of the weights is told, and the core has the golden model's bits."""
+    tensors, _ = language_file(tmp_path / "m.gguf", rng)
     core = from_preset("transformer", n=8, weight_formats=True)
     golden, model = (LanguageModel(tmp_path / "m.gguf", on, core, 48, "mxint8") for on in ("golden", "model"))
     assert np.array_equal(golden.logits([7]), model.logits([7]))
     assert 2**-9 < golden.weights.error < 0.03
+    values = tensors["blk.0.ffn_down.weight"].astype(bfloat16).astype(float)
+    blocks = values.reshape(len(values), -1, 32)
+    unit = np.exp2(np.floor(np.log2(np.abs(blocks).max(axis=2, keepdims=True))) - 6)
+    wanted = (np.clip(np.rint(blocks / unit), -127, 127) * unit).reshape(values.shape).T
+    assert np.array_equal(golden.weights.block(0)["ffn_down"].astype(float), wanted)
 
 
 def test_tokens(tmp_path, rng):
