@@ -47,7 +47,8 @@ def compile_step(training, optimizer, config, batch, dropout=None, cores=1, shar
     CompileError
         If a step does not fit the core. The message is one line.
     """
-    check_unit(config, "table_lanes", isinstance(optimizer, Adam), "Adam")
+    subject = "Adam" if isinstance(optimizer, Adam) else "clip_norm"
+    check_unit(config, "table_lanes", subject == "Adam" or optimizer.clip_norm, subject)
     if sharded and cores > 1:
         with suppress(CompileError):
             return _compiled(training, optimizer, config, batch, dropout, cores, True)

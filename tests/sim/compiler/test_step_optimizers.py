@@ -82,9 +82,10 @@ def test_cycles_of_adam_with_dropout(rng):
     run_steps(program, training, Adam(), rng, 1, dropout=Dropout(0.5))
 
 
-def test_adam_needs_a_table(rng):
-    with pytest.raises(CompileError, match="^Adam needs a core with table_lanes[^\n]*$"):
-        compile_step(with_parameters(chain(rng, (9, 7, 5))), Adam(), Config(n=4, training=True, table_lanes=0), 6)
+@pytest.mark.parametrize("name, optimizer", [("Adam", Adam()), ("clip_norm", Sgd(clip_norm=1.0))])
+def test_updates_that_need_a_table(rng, name, optimizer):
+    with pytest.raises(CompileError, match=f"^{name} needs a core with table_lanes[^\n]*$"):
+        compile_step(with_parameters(chain(rng, (9, 7, 5))), optimizer, Config(n=4, training=True, table_lanes=0), 6)
 
 
 def test_adam_factors_are_constant_tiles(rng):
