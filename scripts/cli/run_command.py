@@ -126,17 +126,15 @@ def _explain(model, identity, options):
 
     config = options.core.config()
     batch = options.batch or model.batch_size(images_asked(options.images))
+    host, effort = host_of(options.memory), options.effort.value
+
+    def compiled(core, effort="fast", advance=None):
+        return compile_network(with_row_norms(model.network, core), core, batch, effort, advance).with_host(host)
+
     with compiling(console) as advance:
-        host = host_of(options.memory)
-        plan = plan_of(model.compile(config, batch, advance).with_host(host)) | {"effort": options.effort.value}
+        plan = plan_of(compiled(config, effort, advance)) | {"effort": effort}
     with spinner(console, "compiling for other presets"):
-        plan["faster"] = faster_preset(
-            options.core,
-            config,
-            plan["cycles"],
-            ("transformer", "vision"),
-            lambda other: compile_network(with_row_norms(model.network, other), other, batch, "fast").with_host(host),
-        )
+        plan["faster"] = faster_preset(options.core, config, plan["cycles"], ("transformer", "vision"), compiled)
     plan["at_clock"] = at_clock(config, plan["cycles"], batch, options.memory)
     if options.as_json:
         return print_json(plan, model=identity, core=config)

@@ -53,7 +53,7 @@ class LastUse:
 
     def __init__(self, rows):
         # The units' last writing instructions, then their last reading ones.
-        self.uses = np.zeros((2 * UNITS, rows), np.int64)
+        self.uses = np.zeros((2 * UNITS, rows), np.int32)
 
     def access(self, unit, number, first, count, write):
         """Records that instruction `number` of the unit reads or writes `count` rows starting at `first`. Returns a list: for
