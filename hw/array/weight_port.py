@@ -37,7 +37,7 @@ class WeightPort(wiring.Component):
         To the weight FIFO; see :func:`hw.spec.memory_ports.vectors_port`.
     """
 
-    def __init__(self, *, n, transfer, transposes, weight_rows=1):
+    def __init__(self, *, n, transfer, transposes, weight_rows):
         self.n, self.transposes, self.weight_rows = n, transposes, weight_rows
         super().__init__({"load": In(loads_port(transfer, 16 * n)), "vectors": Out(vectors_port(n, weight_rows))})
 

@@ -102,7 +102,9 @@ def _rounded_weights(tap, title, sparse):
             halved = (rest == 0) & (np.abs(values) >= 2 * _LEAST)
             weights = [_rounded(np.where(halved, first / 2, first)), _rounded(np.where(halved, first / 2, rest))]
             weights = _in_three(values, first) or weights
-    return [np.where(part == 0, bfloat16(-0.0), part) for part in weights] if sparse else weights
+    # A weight of -0 is a structural zero. Others keep their products: 0 times infinity is NaN.
+    bits, zero = [part.view(np.uint16) for part in weights], np.uint16(0x8000 if sparse else 0)
+    return [np.where(part & 0x7FFF, part, zero).view(bfloat16) for part in bits]
 
 
 def _in_three(values, first):

@@ -157,9 +157,10 @@ def rounded_network(graph, name):
 
 
 def rounded_matrix(format_, weights):
-    """Returns bfloat16 weights (inputs, outputs) in a format. The structural zeros, -0, stay -0."""
+    """Returns bfloat16 weights (inputs, outputs) in a format. The structural zeros, -0, stay -0; no other weight becomes -0."""
     codes, scales = quantize(format_, weights.astype(float))
     bits = decode(format_, codes, np.repeat(scales, BLOCK, axis=0)[: len(weights)])
+    bits = np.where(bits == 0x8000, 0, bits)
     return np.where(weights.view(np.uint16) == 0x8000, 0x8000, bits).astype(np.uint16).view(weights.dtype)
 
 

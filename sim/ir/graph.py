@@ -252,7 +252,9 @@ def dense_chain(name, layers):
     graph.add_input("input", (1, 1, layers[0][1].shape[0]))
     graph.output = graph.input
     for number, (title, weights, bias, function) in enumerate(layers, 1):
-        term = graph.term(graph.output, f"{title}.weights", weights[None, None])
+        bits = weights.view(np.uint16)
+        kept = np.where(bits == _MINUS_ZERO, 0, bits).view(weights.dtype)  # not structural: 0 times infinity is NaN
+        term = graph.term(graph.output, f"{title}.weights", kept[None, None])
         start = None if bias is None else graph.constant(f"{title}.bias", bias[None, None])
         stage = Stage(f"{number}, {title}", (term,), start=start, function=Function(function), name=title)
         graph.output = graph.add_stage(stage, weights.shape[1], wide=number == len(layers))

@@ -89,7 +89,8 @@ class CoreResult:
 @functools.cache
 def _program(config, cores, coverage, quick):
     source = Path(__file__).with_name("core_bench.cpp").read_text()
-    macros = {"CORES": cores, "HAS_RING": int(config.ring), "BUS_BYTES": config.bus_bytes, "VECTOR_BYTES": config.vector_bytes}
+    macros = {"CORES": cores, "HAS_RING": int(config.ring), "HAS_COVERAGE": int(coverage)}
+    macros |= {"BUS_BYTES": config.bus_bytes, "VECTOR_BYTES": config.vector_bytes}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     simulation = Simulation(
         simulator="verilator",

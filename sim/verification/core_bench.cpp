@@ -3,8 +3,8 @@
 //
 //     core_bench JOBS RESULTS COVERAGE
 //
-// The macros CORES, HAS_RING, BUS_BYTES and VECTOR_BYTES precede this text. JOBS and RESULTS are sequences of words of 32 bits.
-// sim/verification/bench.py writes the jobs and reads the results; it documents both.
+// The macros CORES, HAS_RING, HAS_COVERAGE, BUS_BYTES and VECTOR_BYTES precede this text. JOBS and RESULTS are sequences of words
+// of 32 bits. sim/verification/bench.py writes the jobs and reads the results; it documents both.
 
 #include <cstdint>
 #include <cstdio>
@@ -372,7 +372,9 @@ int main(int, char** argv) {
                 if (segment.reported) std::fwrite(segment.bytes.data(), 1, segment.bytes.size(), results);
         }
     }
-    if (argv[3][0]) context.coveragep()->write(argv[3]);
+#if HAS_COVERAGE
+    context.coveragep()->write(argv[3]);
+#endif
     std::fprintf(stderr, "%llu cycles, %u violations\n", (unsigned long long)now, violations);
     return std::fclose(results) || violations ? 3 : 0;
 }

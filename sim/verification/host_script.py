@@ -45,7 +45,8 @@ def write_script(draw, core, given, rank, layout, target):
     if draw.config.ring:
         _enter_ring(draw, core, kind, rank)
     late = draw.cores > 1 and (draw.chance(0.2) or given.body and not rank)  # the link to this core fills meanwhile
-    core.idle(draw.below(4000) if late else draw.below(60))
+    least = 2**13 if late and given.body and kind == "clean" else 0  # the other cores wait longer than the timeout of other jobs
+    core.idle(least + draw.below(4000 if late else 60))
     if kind == "dead bus" and not given.body:
         core.hang_after = draw.below(60)
     core.write("control", 1)

@@ -25,6 +25,9 @@ __all__ = ["LOOP_BITS", "SIZES", "Hazards", "initialisation", "revelation"]
 SIZES = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
 #: Loops of more than one iteration take fewer than 2^LOOP_BITS.
 LOOP_BITS = 13
+#: {opcode: bits of long loops, and of the longest ones} where these take too long. An element of SOFTMAX takes 230 cycles in a
+#: row with a maximum of 2^127.
+_LONG = {Opcode.SOFTMAX: (5, 7), Opcode.NORMALIZE: (9, 12)}
 
 
 def op(opcode, **fields):
@@ -206,11 +209,11 @@ class Hazards:
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
         fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
         if self.chance(self.long):  # one long loop, often over the same rows
-            long = record.counts[self.below(len(record.counts))]
-            fields[long] = self.below(1 << self.below(1 + min(9, record.widths[long]))) or 1
+            long, (usual, most) = record.counts[self.below(len(record.counts))], _LONG.get(opcode, (9, LOOP_BITS))
+            fields[long] = self.below(1 << self.below(1 + min(usual, record.widths[long]))) or 1
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
             if self.longest and self.chance(0.1):
-                bits = min(12 if opcode in (Opcode.SOFTMAX, Opcode.NORMALIZE) else LOOP_BITS, record.widths[long])
+                bits = min(most, record.widths[long])
                 fields |= dict.fromkeys(record.counts, 1) | {long: self.below(1 << bits) or 1}
                 fields |= {stride: 0 for span in record.spans for _, stride in span.loops}
                 self.longest = False

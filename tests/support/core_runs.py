@@ -52,7 +52,7 @@ FEW_SIZES = [
 ]
 #: The smallest array and queues, which simulate fastest.
 NARROW = dict(n=2, bus_width=32, weight_fifo_depth=2, in_flight=4)
-SMALLEST = dict(unified_buffer_depth=8, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
+SMALLEST = dict(unified_buffer_depth=16, accumulator_depth=4, bias_depth=2, weight_fifo_depth=2)
 MEMORY = 1 << 21  # the same for most tests, because the build depends on the size
 BAD = MEMORY - 0x1000  # first address at which the memory responds with errors
 SLOW, PAUSED = {"latency": 200}, {"latency": 7, "pause_percent": 40}

@@ -12,6 +12,7 @@ from amaranth_tpu.sim.compiler.passes.depthwise import map_depthwise
 from amaranth_tpu.sim.golden.arithmetic import bfloat16
 from amaranth_tpu.sim.golden.network import run_network
 from amaranth_tpu.sim.host.inference import run_samples
+from amaranth_tpu.sim.ir.graph import dense_chain
 from amaranth_tpu.sim.ir.stage import Tensor
 from depthwise_networks import NETWORKS, network, turn_all
 from graphs import check, execute, random_values
@@ -83,6 +84,17 @@ def test_zero_sums_have_no_sign(rng, n, groups):
     config = Config(n=n)
     found, expected = execute(compile_network(graph, config, 64), config, values, rng), run_network(graph, values)
     assert np.array_equal(found.view(np.uint32), expected.view(np.uint32)) and not np.signbit(expected[expected == 0]).any()
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_weights_of_zero_keep_their_products(rng, zero):
+    """An infinite value times a layer's weights of zero is NaN in the program, also if all weights of a tile are -0."""
+    first = np.array([[1] * 4 + [2] * 4], bfloat16)  # the second tile of the next layer gets the infinities
+    graph = dense_chain("g", [("a", first, None, "none"), ("b", np.full((8, 4), zero, bfloat16), None, "none")])
+    config, values = Config(n=4), np.array([[3e38], [1]], bfloat16)
+    found = execute(compile_network(graph, config, 2), config, values, rng)
+    assert np.isnan(found[0]).all() and (found[1] == 0).all()
+    assert np.array_equal(found.view(np.uint32), run_network(graph, values).view(np.uint32))
 
 
 @pytest.mark.slow

@@ -321,13 +321,13 @@ def test_transposed_sample(rng, tmp_path):
 
 
 def test_small_weights_are_kept(tmp_path):
-    """Zeros and subnormal weights are kept bit for bit, and folding does not change their neighbours."""
+    """Subnormal weights are kept, a weight of -0 becomes +0, and folding does not change their neighbours."""
     weights = np.array([[1, -0.0, 0], [2, 1e-40, 3]], np.float32)
     b = Builder([None, 2])
     b("Gemm", weights, np.array([0, -0.0, 1e-40], np.float32))
     network = load_network(b.save(tmp_path))
     (stage,) = network.stages
-    assert network.kernel(stage.terms[0])[0, 0].view(np.uint16).tolist() == [[0x3F80, 0x8000, 0], [0x4000, 0, 0x4040]]
+    assert network.kernel(stage.terms[0])[0, 0].view(np.uint16).tolist() == [[0x3F80, 0, 0], [0x4000, 0, 0x4040]]
     assert network.constants[stage.start].view(np.uint32).tolist() == [[[0, 0, np.float32(1e-40).view(np.uint32)]]]
 
 
