@@ -67,7 +67,7 @@ def make_step(network, optimizer, cores=1, *, counted=False, inputs=(), loss=Los
         updated[name], step.gradients[name] = master, gradient
         if not has_norm:
             add_update(step, optimizer, name, master, gradient)
-    of_file = [times(step, step.gradients[name], step.parameters[name].scale) for name in updated] if has_norm else ()
+    of_file = {name: times(step, step.gradients[name], step.parameters[name].scale) for name in updated if has_norm}
     factor = add_norm_factor(step, of_file) if has_norm else None
     for name, master in updated.items() if has_norm else ():
         add_update(step, optimizer, name, master, step.gradients[name], factor)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..ir.stage import Stage
 
-__all__ = ["add_sum_of_cores", "segment_outputs"]
+__all__ = ["add_sum_of_cores", "kind_of", "segment_outputs"]
 
 
 def segment_outputs(outputs, cores):
@@ -13,7 +13,7 @@ def segment_outputs(outputs, cores):
     return -(-outputs // cores)
 
 
-def _kind(step, name):
+def kind_of(step, name):
     """Returns `(divided, grouped)` of a parameter. `divided`: the sum over the cores has an order for each segment of outputs, as
     the parameter is neither a bias nor one factor per channel. `grouped`: it has groups of channels."""
     terms = [(term, stage) for stage in step.stages for term in stage.terms if term.weights == name]
@@ -31,7 +31,7 @@ def add_sum_of_cores(step, name, gradient, cores, sharded=True):
     halves of all shares. Shares that extend beyond the last output are padded with 0. If not `sharded`, all cores update all
     weights, with the same bits. All cores also update weights of groups, because a core computes them as weights of all channels.
     """
-    tensor, (divided, grouped) = step.tensors[name], _kind(step, name)
+    tensor, (divided, grouped) = step.tensors[name], kind_of(step, name)
     size, channels = (tensor.height, tensor.width), tensor.channels
     if grouped or not (divided and sharded):
         ring = "all_reduce_segments" if divided else "all_reduce"

@@ -6,6 +6,7 @@ from ..functions.functions import Function
 from ..ir.inverse_root import InverseRoot
 from ..ir.optimizers import Sgd
 from ..ir.stage import Stage, Term
+from .rings import kind_of
 from .stages import add_like, filled, identity, row_sum, scaled
 
 __all__ = ["add_norm_factor", "add_update", "times"]
@@ -57,12 +58,12 @@ def times(step, gradient, scale):
 
 
 def add_norm_factor(step, gradients):
-    """Adds the number that multiplies all gradients to clip their norm. Returns its name."""
+    """Adds the number that multiplies all gradients, {parameter: gradient}, to clip their norm. Returns its name."""
     norm = None
-    for gradient in gradients:
+    for name, gradient in gradients.items():
         square = add_like(step, gradient, f"{gradient}, square", (), start=gradient, times=_rounded(step, gradient))
         height, width, channels = step.tensors[gradient].shape
-        if height * width > 1:
+        if height * width > 1 or kind_of(step, name)[0]:  # a core has a row for each output, also of weights with one input
             square = step.add_stage(Stage(f"{square}, summed", (row_sum(step, square),)), channels, samples=False)
         total = Stage("square of clip_norm", (Term(square, filled(step, 1, 1, channels), swapped=True),), start=norm)
         norm = step.add_stage(total, 1, samples=False, wide=True)

@@ -35,6 +35,12 @@ def test_clipped_values(rng, optimizer):
     check(chain(rng, (9, 7, 5)), rng, optimizer)
 
 
+@pytest.mark.parametrize("n", [2, 8])
+def test_clipped_norm_of_one_input(rng, n):
+    """Weights of one input have a row for each output on a core, unlike a bias, which has their shape."""
+    check(chain(rng, (1, 9, 1, 5)), rng, Sgd(0.5, clip_norm=0.01), n)
+
+
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])
 def test_dropout(rng, optimizer):
     check(chain(rng, (9, 7, 6, 5)), rng, optimizer, batch=11, dropout=Dropout(0.5, 3))

@@ -95,7 +95,7 @@ def _one_step(optimizer, parameters, batch, rate=1.0):
         step.add_parameter(name, master[0])
         gradients[name] = step.add_tensor(f"gradient of {name}", gradient.shape[1:], samples=False, wide=True)
         values |= {name: master, gradients[name]: gradient}
-    factor = add_norm_factor(step, list(gradients.values())) if optimizer.clip_norm else None
+    factor = add_norm_factor(step, gradients) if optimizer.clip_norm else None
     for name, gradient in gradients.items():
         add_update(step, optimizer, name, name, gradient, factor)
         slots = step.slots[name].items()
