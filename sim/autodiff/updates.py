@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..functions.functions import Function
-from ..ir.inverse_root import InverseRoot
+from ..ir.inverse_root import InverseRoot, NormFactor
 from ..ir.optimizers import Sgd
 from ..ir.stage import Stage, Term
 from .rings import kind_of
@@ -67,8 +67,7 @@ def add_norm_factor(step, gradients):
             square = step.add_stage(Stage(f"{square}, summed", (row_sum(step, square),)), channels, samples=False)
         total = Stage("square of clip_norm", (Term(square, filled(step, 1, 1, channels), swapped=True),), start=norm)
         norm = step.add_stage(total, 1, samples=False, wide=True)
-    root = add_like(step, norm, "root of clip_norm", (_scaled(step, norm, "norm"),), function=Function("inverse_root"))
-    return add_like(step, root, "factor of clip_norm", (), start=root, function=Function("clip", (0, 1)))
+    return add_like(step, norm, "factor of clip_norm", (_scaled(step, norm, "norm"),), function=NormFactor())
 
 
 def _rounded(step, gradient):

@@ -103,8 +103,8 @@ def table_of(function):
 
     Notes
     -----
-    A function with a `scale` is a power of x, or NaN for negative x. Its table needs one binade, or two for a root. Other tables
-    have the binades in which the function differs from its continuation.
+    A function with a `scale` is a power of x, or NaN for negative x. Its table needs one binade, or two for a root, and as many
+    again if the function is 1 below 1. Other tables have the binades in which the function differs from its continuation.
     """
     kept = table_cache.load(function.key, _MODULES, len(_SETTINGS) + TABLE_WORDS)
     if kept is None:
@@ -192,15 +192,17 @@ def _best(entries):
 
 
 def _power(function):
-    count, exponents = 1 + (function.scale & 1), np.arange(1, 254)
+    each, exponents = 1 + (function.scale & 1), np.arange(1, 254)
     sizes = np.abs(np.log2(np.abs(function.exact(np.ldexp(1.0, exponents - 127)))))
-    first = int(exponents[sizes.argmin()])  # where results are about 1
+    is_capped = not sizes[:2].any()  # then it is 1 below 1, also for negative x
+    first = 127 - each if is_capped else int(exponents[sizes.argmin()])  # where results are about 1
+    count, linear = each << is_capped, {"linear_low": 0b11 * (not is_capped), "linear_high": 0b01 if is_capped else 0b11}
     x = np.ldexp(1 + np.arange(128) / 128, np.arange(first - 127, first - 127 + count)[:, None])
     exact = function.exact(np.stack([x, -x]))
     values = np.where(np.isnan(exact), _NO_NUMBER, _rounded(exact))
     slopes = _slopes(function, first, (0, 0), (0, 0), values)
     slopes[np.isnan(exact)] = 0
-    return _table(values, slopes, first=first, linear_low=0b11, linear_high=0b11, scale=function.scale)
+    return _table(values, slopes, first=first, scale=function.scale, **linear)
 
 
 def _computed(function):

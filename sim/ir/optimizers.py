@@ -86,7 +86,7 @@ class Optimizer:
     Gradients that are clipped by their norm have one factor, which is 1 if the norm is at most `clip_norm`::
 
         N = sum of bf16(bf16(G) bf16(G))          over all gradients, rounded to bfloat16 for each output
-        f = min(1, 1 / sqrt(norm * N))            by two tables; norm = 1 / (clip_norm * batch)^2
+        f = min(1, 1 / sqrt(norm * N))            by a table; norm = 1 / (clip_norm * batch)^2
         C = f * bf16(G)
 
     The update then reads the sums C in place of G.

@@ -23,7 +23,7 @@ class Constants:
 
     Members
     -------
-    functions : tuple of Function, Derivative or InverseRoot
+    functions : tuple of Function, Derivative, InverseRoot or NormFactor
         Functions by table.
     has_upper_rows : bool
         True if sums start from rows of bfloat16.

@@ -35,10 +35,11 @@ def test_clipped_values(rng, optimizer):
     check(chain(rng, (9, 7, 5)), rng, optimizer)
 
 
-@pytest.mark.parametrize("n", [2, 8])
-def test_clipped_norm_of_one_input(rng, n):
-    """Weights of one input have a row for each output on a core, unlike a bias, which has their shape."""
-    check(chain(rng, (1, 9, 1, 5)), rng, Sgd(0.5, clip_norm=0.01), n)
+@pytest.mark.parametrize("limit", [0.01, 1e25])
+def test_clipped_norm_of_one_input(rng, limit):
+    """Weights of one input have a row for each output on a core, unlike a bias, which has their shape. With a limit of 1e25, the
+    core has 0 in place of the norm, as without gradients, and the factor is 1."""
+    check(chain(rng, (1, 9, 1, 5)), rng, Sgd(0.5, clip_norm=limit), n=2)
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(0.5), Adam()], ids=["sgd", "adam"])

@@ -18,7 +18,7 @@ from amaranth_tpu.sim.golden.steps import run_step
 from amaranth_tpu.sim.golden.sums import Sums, upper_half
 from amaranth_tpu.sim.golden.training import bound_graph, images, initial_state, one_hot, step
 from amaranth_tpu.sim.ir.graph import Graph, dense_chain
-from amaranth_tpu.sim.ir.inverse_root import InverseRoot
+from amaranth_tpu.sim.ir.inverse_root import InverseRoot, NormFactor
 from amaranth_tpu.sim.ir.optimizers import Adam, RmsProp, Sgd
 from amaranth_tpu.sim.ir.stage import Pool, Tensor
 from graphs import random_values
@@ -192,6 +192,14 @@ def test_table_of_adam():
     exact = np.sqrt(2.0**-20 / np.clip(sums.astype(float), 2.0**-34, 2.0**-6))
     assert np.abs(both / exact - 1).max() < 0.008
     assert InverseRoot().exact(np.array([0.0, 2.0**-20, -0.0, -(2.0**-34), -(2.0**-20)])).tolist() == [128, 1, 1, 1, 2**-7]
+
+
+def test_table_of_the_norm_factor(rng):
+    """One look-up gives min(1, 1 / sqrt(x)) for all x, also 0 and infinity."""
+    sums = np.append(np.exp2(rng.uniform(-126, 128, 10_000)), [0, 1, 4, np.inf]).astype(np.float32)
+    found = Sums().looked_up(np.append(sums, np.float32(np.nan)), table_of(NormFactor())).astype(float)
+    np.testing.assert_allclose(found[:-1], 1 / np.sqrt(np.maximum(sums.astype(float), 1)), rtol=0.57 * 2**-7)
+    assert found[-5:-1].tolist() == [1, 1, 0.5, 0] and np.isnan(found[-1])
 
 
 def test_weight_without_gradient_does_not_change():
