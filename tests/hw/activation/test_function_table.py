@@ -16,6 +16,7 @@ from amaranth_tpu.sim.functions.functions import Function
 from amaranth_tpu.sim.golden.arithmetic import multiply, to_bfloat16, without_minus_zero
 from amaranth_tpu.sim.golden.function_tables import table_of
 from amaranth_tpu.sim.golden.table_lookup import Table, lookup
+from amaranth_tpu.sim.ir.inverse_root import NormFactor
 from amaranth_tpu.sim.rtl.number_classes import numbers
 from amaranth_tpu.sim.rtl.simulators import run_icarus
 from amaranth_tpu.sim.rtl.streams import StreamedBlock, simulate_columns
@@ -79,7 +80,7 @@ FEW = [Function("silu"), Function("exp"), Function("clip", (-3,)), Function("har
 
 
 # promise: table-rounds-once
-@pytest.mark.parametrize("function", all_but(FEW, TABLES), ids=str)
+@pytest.mark.parametrize("function", [*all_but(FEW, TABLES), NormFactor()], ids=str)
 def test_functions(function):
     x = operands(np.random.default_rng(seed()))
     assert (stream(block().run, table_of(function), x) == lookup(x, table_of(function))).all()
