@@ -25,9 +25,6 @@ __all__ = ["LOOP_BITS", "SIZES", "Hazards", "initialisation", "revelation"]
 SIZES = {"INPUT": 1024, "OUTPUT": 2048, "SCRATCH": 512}
 #: Loops of more than one iteration take fewer than 2^LOOP_BITS.
 LOOP_BITS = 13
-#: {opcode: bits of long loops, and of the longest ones} where these take too long. An element of SOFTMAX takes 230 cycles in a
-#: row with a maximum of 2^127.
-_LONG = {Opcode.SOFTMAX: (5, 7), Opcode.NORMALIZE: (9, 12)}
 
 
 def op(opcode, **fields):
@@ -98,6 +95,10 @@ class Hazards:
         self.cores, self.sizes = 1, sizes  # cores of the ring; bytes of the regions
         self.long = 0.0  # probability of a long loop, of a long transfer, and of many instructions of one kind
         self.longest = False  # a loop of any length may follow
+        # {opcode: bits of long loops, and of the longest ones} where these take too long. In a row with a maximum of 2^127, an
+        # element of SOFTMAX takes 230 cycles on one lane, and 57 on two.
+        softmax = (5, 7) if config.softmax_lanes == 1 else (7, 10)
+        self.long_bits = {Opcode.SOFTMAX: softmax, Opcode.NORMALIZE: (9, 12)}
         self.records = records(config)
         self.functions = [function for function in FunctionCode if exists(config, function)]
         self.has_table = not config.table_lanes
@@ -209,7 +210,7 @@ class Hazards:
         fields |= {name: 1 + self.below(3 + (len(record.counts) == 1)) for name in record.counts}
         fields |= {name: self.below(5) for name in fields if name.endswith(("_stride", "_step"))}
         if self.chance(self.long):  # one long loop, often over the same rows
-            long, (usual, most) = record.counts[self.below(len(record.counts))], _LONG.get(opcode, (9, LOOP_BITS))
+            long, (usual, most) = record.counts[self.below(len(record.counts))], self.long_bits.get(opcode, (9, LOOP_BITS))
             fields[long] = self.below(1 << self.below(1 + min(usual, record.widths[long]))) or 1
             fields |= {stride: self.below(2) for span in record.spans for count, stride in span.loops if count == long}
             if self.longest and self.chance(0.1):
