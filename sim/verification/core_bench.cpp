@@ -36,6 +36,7 @@ struct Segment {
 struct Burst {
     uint64_t address, due;
     uint32_t length, id;  // length: beats that follow the first one
+    bool is_former;       // a write of the job before, which the memory of this job does not get
 };
 
 struct Beat {
@@ -75,6 +76,7 @@ struct Core {
     std::deque<Burst> reading, writing;
     std::deque<Beat> beats;
     size_t open = 0;  // bursts of `writing`, from the end on, without all their data
+    bool was_quiet = false;  // no transfer of the job before is outstanding
     bool r_offered = false, b_offered = false;
     uint8_t held[3][64] = {};  // AW, W and AR as offered in the last cycle
     bool is_held[3] = {};
@@ -178,11 +180,12 @@ struct Core {
         if (top.m_axi_bvalid && top.m_axi_bready) finish_write();
         if (top.m_axi_arvalid && top.m_axi_arready) {
             check_burst(top.m_axi_araddr, top.m_axi_arlen, top.m_axi_arsize, top.m_axi_arburst);
-            reading.push_back({uint64_t(top.m_axi_araddr), due(top.m_axi_araddr), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid)});
+            reading.push_back({uint64_t(top.m_axi_araddr), due(top.m_axi_araddr), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid), false});
         }
         if (top.m_axi_awvalid && top.m_axi_awready) {
             check_burst(top.m_axi_awaddr, top.m_axi_awlen, top.m_axi_awsize, top.m_axi_awburst);
-            writing.push_back({uint64_t(top.m_axi_awaddr), due(top.m_axi_awaddr), uint32_t(top.m_axi_awlen), uint32_t(top.m_axi_awid)});
+            writing.push_back({uint64_t(top.m_axi_awaddr), due(top.m_axi_awaddr), uint32_t(top.m_axi_awlen), uint32_t(top.m_axi_awid),
+                               !was_quiet});
             ++open;
         }
         if (top.m_axi_wvalid && top.m_axi_wready) {
@@ -210,7 +213,7 @@ struct Core {
         b_offered = false;
         const Burst burst = writing.front();
         for (uint32_t beat = 0; beat <= burst.length; ++beat) {
-            uint8_t* bytes = place(burst.address + beat * BUS_BYTES);
+            uint8_t* bytes = burst.is_former ? nullptr : place(burst.address + beat * BUS_BYTES);
             for (uint32_t lane = 0; lane < BUS_BYTES; ++lane)
                 if (bytes && beats.front().strobe >> lane & 1) bytes[lane] = beats.front().data[lane];
             beats.pop_front();
@@ -283,6 +286,7 @@ struct Core {
         const Step& one = script[step];
         if (one.kind == POLL && !(value & one.b) && ++waited < 20000) return;
         if (one.kind == READ || one.kind == POLL) reads.push_back(value);
+        was_quiet = was_quiet || one.kind == POLL;
         next();
     }
 };
@@ -304,6 +308,8 @@ static void load(File& jobs, Core& core) {
     core.script.resize(jobs.word());
     for (Step& step : core.script) step.kind = jobs.word(), step.a = jobs.word(), step.b = jobs.word();
     core.step = core.waited = core.accepted = 0;
+    core.was_quiet = false;
+    for (Burst& burst : core.writing) burst.is_former = true;
     core.reads.clear();
     std::memset(core.stalls, 0, sizeof core.stalls);
 }
