@@ -332,7 +332,8 @@ def test_a_constant_factor_changes_no_update(rng, tmp_path, optimizer, rate, cor
     moved = gradient if isinstance(optimizer, Sgd) else np.sign(gradient)
     moved = -rate * (moved + optimizer.weight_decay * weight)
     found = result.state.masters[0] / scale - weight
-    assert np.linalg.norm(found - moved) < 0.03 * np.linalg.norm(moved)
+    large = isinstance(optimizer, Sgd) | (abs(gradient) > 3e-4 * scale)  # the roots of Adam's moments are at least 2^-17
+    assert np.linalg.norm((found - moved)[large]) < 0.03 * np.linalg.norm(moved[large])
     config = Config(n=4, training=True, ring=cores > 1)
     run_steps(compile_step(training, optimizer, config, 4, cores=cores), training, optimizer, rng)
 
