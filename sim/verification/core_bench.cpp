@@ -36,7 +36,7 @@ struct Segment {
 struct Burst {
     uint64_t address, due;
     uint32_t length, id;  // length: beats that follow the first one
-    bool is_former;       // a write of the job before, which the memory of this job does not get
+    bool is_former = false;  // a write of the job before, which the memory of this job does not get
 };
 
 struct Beat {
@@ -76,7 +76,7 @@ struct Core {
     std::deque<Burst> reading, writing;
     std::deque<Beat> beats;
     size_t open = 0;  // bursts of `writing`, from the end on, without all their data
-    bool was_quiet = false;  // no transfer of the job before is outstanding
+    bool was_quiet = false;  // this job's poll has found the bus without transfers of the job before
     bool r_offered = false, b_offered = false;
     uint8_t held[3][64] = {};  // AW, W and AR as offered in the last cycle
     bool is_held[3] = {};
@@ -180,7 +180,7 @@ struct Core {
         if (top.m_axi_bvalid && top.m_axi_bready) finish_write();
         if (top.m_axi_arvalid && top.m_axi_arready) {
             check_burst(top.m_axi_araddr, top.m_axi_arlen, top.m_axi_arsize, top.m_axi_arburst);
-            reading.push_back({uint64_t(top.m_axi_araddr), due(top.m_axi_araddr), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid), false});
+            reading.push_back({uint64_t(top.m_axi_araddr), due(top.m_axi_araddr), uint32_t(top.m_axi_arlen), uint32_t(top.m_axi_arid)});
         }
         if (top.m_axi_awvalid && top.m_axi_awready) {
             check_burst(top.m_axi_awaddr, top.m_axi_awlen, top.m_axi_awsize, top.m_axi_awburst);
