@@ -28,8 +28,7 @@ def product_cycles(n, lanes):
 
 
 def entry_cycles(n):
-    """Returns the cycles from one row of LOAD_TABLE to the next: one for each entry of two lanes, and two for the steps of a
-    row."""
+    """Returns the cycles from one row of LOAD_TABLE to the next: one for each entry of two lanes, and at least two."""
     return max(n // 2, 2)
 
 

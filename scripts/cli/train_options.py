@@ -189,7 +189,7 @@ class TrainOptions:
         typer.Option(
             rich_help_panel=_WHERE,
             help="Repeats the steps of --rtl-steps. verilator, icarus: RTL simulation. model: instruction-level "
-            "model in Python, faster.",
+            "model, faster.",
         ),
     ] = StepSimulator.VERILATOR
     cells: cells_option(_WHERE) = CellKind.RTL
