@@ -260,11 +260,17 @@ def made(folder, *words, environment=None):
     return done.returncode, done.stdout + done.stderr
 
 
+def test_driver_runs_on_the_c_model(files, tmp_path):
+    write(files, tmp_path)
+    status, said = made(tmp_path, "pc")
+    assert status == 0 and said.endswith("0 of 2 samples differ from the golden model\n"), said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["--preset tiny", "--preset transformer", "--preset tiny --cores 2", "--preset tiny --ring"])
 def test_package_simulates_without_warnings(options, tmp_path):
-    """The first simulation of a package passes in Icarus, its driver runs on the C model, and Icarus, Verilator, Yosys and slang
-    read the Verilog without a warning. A wrong expected word makes the simulation fail."""
+    """The first simulation of a package passes in Icarus, and Icarus, Verilator, Yosys and slang read the Verilog without a warning.
+    A wrong expected word makes the simulation fail."""
     folder = tmp_path / "ip"
     done = tpu("package", *options.split(), "--name", "camera", "-o", folder, "--json", timeout=900)
     assert done.returncode == 0, done.stderr
@@ -273,7 +279,6 @@ def test_package_simulates_without_warnings(options, tmp_path):
     }
     status, said = made(folder, "sim")
     assert status == 0 and said.endswith("passed\n") and "arning" not in said, said
-    assert made(folder, "pc")[0] == 0
     expected = folder / "sim/expected.hex"
     text = expected.read_text()
     expected.write_text(text[:-2] + ("1" if text[-2] == "0" else "0") + "\n")
