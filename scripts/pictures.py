@@ -14,6 +14,7 @@ from amaranth_tpu.sim.data.whole_files import write_file
 from amaranth_tpu.sim.rtl.runner import SimulationError
 
 from .cli.command_line import console, run_app, usable_file
+from .cli.outputs import Output, check_outputs
 from .show.terminal import spinner
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -35,7 +36,7 @@ def wave(
 
     from .show.wave_picture import wave_picture
 
-    usable_file(output, example="wave.svg")
+    check_outputs({}, Output("-o", output, (".svg",)))
     with spinner(console, "simulating"):
         recorded = record_wave(seed=seed)
     try:

@@ -36,7 +36,7 @@ def package(
     cores: CoresOption = 1,
     link_latency: LatencyOption = 0,
     name: NameOption = "tpu",
-    mhz: Annotated[float, typer.Option(min=0.001, help="Clock frequency in MHz for the timing constraints.")] = 100,
+    mhz: Annotated[float, typer.Option(min=0.001, max=10_000, help="Clock frequency in MHz for the timing constraints.")] = 100,
     model: ModelOption = "d",
     shape: ShapeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size of a run.")] = 1,

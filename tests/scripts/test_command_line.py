@@ -203,9 +203,14 @@ def test_error_of_the_system_names_a_place(command, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, said", [("generate --n 4.5", "'--n': must be an integer"), ("train --dropout x", "must be a number")]
+    "words, said",
+    [
+        ("generate --n 4.5", "'--n': must be an integer"),
+        ("train --dropout x", "must be a number"),
+        ("package --mhz 1e12", "'--mhz': must be less than or equal to 10000"),
+    ],
 )
-def test_value_of_another_type(command, words, said):
+def test_wrong_values_of_numbers(command, words, said):
     done = command(*words.split())
     assert done.returncode == 2 and "Input should" not in done.stderr
     refused(done, said)

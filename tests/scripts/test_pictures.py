@@ -151,6 +151,7 @@ def test_refusals(draw, run, tmp_path):
         (("stalls", tmp_path / "golden.json"), "--simulator verilator"),
         (("stalls", file, "-o", tmp_path / "s.txt"), ".svg"),
         (("wave", "-o", tmp_path / "none" / "w.svg"), "no folder"),
+        (("wave", "-o", tmp_path / "w.bmp"), "name a file that ends in .svg"),
     ):
         refused(draw(*arguments, *(() if "-o" in arguments else ("-o", tmp_path / "x.svg"))), said)
     assert not (tmp_path / "x.svg").exists()
