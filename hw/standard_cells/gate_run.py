@@ -114,6 +114,6 @@ class GateRun:
 def _known(cell, library):
     found = library.cells.get(cell["type"])
     if found is None or any(pin.function is None for pin in found.outputs if pin.name in cell["connections"]):
-        raise LibertyError(f"{cell['type']} is no gate or register of library {library.name}; name another Liberty file")
+        raise LibertyError(f"{cell['type']} is not a gate or register of library {library.name}; name another Liberty file")
     nets = {name: bits[0] for name, bits in cell["connections"].items()}
     return found, {name: net if isinstance(net, int) else str(net) for name, net in nets.items()}

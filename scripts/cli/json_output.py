@@ -14,14 +14,21 @@ __all__ = ["model_object", "print_json"]
 
 def model_object(model):
     """Returns the name and the SHA-256 of a model as a JSON object. The argument is the path of an ONNX file, or the name of a
-    shipped network."""
+    shipped network. Raises ModelError if the file cannot be read."""
     import hashlib
 
+    from amaranth_tpu.sim.data.printable import printable
+    from amaranth_tpu.sim.ir.errors import ModelError
     from amaranth_tpu.sim.models.shipped import GPT, GPT_NAME, SHIPPED
 
     shipped = SHIPPED | {GPT_NAME: GPT}
     path = Path(shipped.get(str(model), model))
-    return {"name": str(model) if str(model) in shipped else path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        names = "" if path.suffix else f", or a shipped network: {', '.join(SHIPPED)}"
+        raise ModelError(f"{printable(path)}: {error.strerror or error}; name an ONNX file{names}") from None
+    return {"name": str(model) if str(model) in shipped else path.name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def print_json(figures, **objects):

@@ -52,7 +52,7 @@ def run(**options):
     if options.operators:
         return _print_operators(options.as_json)
     options.check()
-    model, identity = _load(options), model_object(options.model)
+    identity, model = model_object(options.model), _load(options)
     if isinstance(model, DividedModel):
         return run_divided(model, identity, options)
     if options.explain:

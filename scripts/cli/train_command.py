@@ -57,8 +57,8 @@ def train(**options):
     from .train_job import make_job  # its imports are slow
 
     with spinner(console, "reading the model and the samples"):
-        job = make_job(options)
         identity = model_object(options.model)
+        job = make_job(options)
     if job.data.note and not options.as_json:
         show_line(job.data.note)
     if options.explain:

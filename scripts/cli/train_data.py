@@ -146,7 +146,7 @@ def read_text(path):
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror or error}") from None
+        raise typer.BadParameter(f"{path}: {error.strerror or error}; name a text file") from None
     if not content:
         raise typer.BadParameter(f"{path}: is empty; give a text")
     return content

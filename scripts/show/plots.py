@@ -47,7 +47,7 @@ def check_plot(path, one, many, without=""):
     """
     if _format(path) not in FORMATS:
         endings = f".{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
-        raise DataError(f"{path}: {one} is a picture; name a file that ends in {endings}")
+        raise DataError(f"{path}: {one} is not written to such a file; name one that ends in {endings}")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # suppresses warnings of unavailable caches
     try:
         import matplotlib  # noqa: F401, an optional dependency

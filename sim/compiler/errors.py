@@ -18,4 +18,4 @@ def too_small(config, name, needed, where=""):
 def check_unit(config, unit, needed, subject):
     """Raises CompileError if `subject` needs a unit that the core lacks. `unit` is the name of a field of Config."""
     if needed and not getattr(config, unit):
-        raise CompileError(f"{subject} needs a core with {unit}; set it in its configuration")
+        raise CompileError(f"{subject} needs a core with {unit}; choose one with --{unit.replace('_', '-')}")

@@ -81,7 +81,7 @@ def _from_file(path):
         raise DataError(f"{printable(path)}: empty file; save an array with numpy.save")
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise DataError(f"{printable(path)}: no .npy or .npz file; save an array with numpy.save")
+            raise DataError(f"{printable(path)}: is not a .npy or .npz file; save an array with numpy.save")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # maps the file into memory; refuses a size beyond its end
     except ValueError as error:

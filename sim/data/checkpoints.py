@@ -147,7 +147,7 @@ class Checkpoint:
 
     def damaged(self):
         """Returns the :class:`CheckpointError` for a file with invalid content."""
-        return self.error(f"is no checkpoint of {self.command}, or a damaged one; name another folder")
+        return self.error(f"is not a checkpoint of {self.command}, or a damaged one; name another folder")
 
     def of_another_version(self):
         """Returns the :class:`CheckpointError` for a file whose content has other names than this version writes."""
@@ -157,7 +157,7 @@ class Checkpoint:
         """Reads the file. Returns `(header as a dict of strings, tensors)`."""
         try:
             if not self.path.is_file():  # a device may never end
-                raise self.error("is no file; name another folder")
+                raise self.error("is not a file; name another folder")
             content = self.path.read_bytes()
         except OSError as error:
             raise self.error(error.strerror or str(error)) from None
@@ -167,7 +167,7 @@ class Checkpoint:
             described = json.loads(content[8 : 8 + length]).get("__metadata__", {})
             tensors = {name: np.frombuffer(part["data"], _TYPES[part["dtype"]]).reshape(part["shape"]) for name, part in parts}
         except (safetensors.SafetensorError, KeyError, ValueError) as error:
-            raise self.error(f"no checkpoint, or a damaged or truncated one ({printable(error, 100)}); {_ANEW}") from None
+            raise self.error(f"is not a checkpoint, or a damaged or truncated one ({printable(error, 100)}); {_ANEW}") from None
         return described, tensors
 
 

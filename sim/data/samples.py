@@ -159,7 +159,7 @@ def _converted(rows, element, name):
             _refuse(
                 rows,
                 (rows != np.rint(values)) | (values < limits[0]) | (values > limits[1]),
-                f"is no {element}, which the model takes; convert the samples",
+                f"is not of type {element}, which the model takes; convert the samples",
                 name,
             )
         elif element.itemsize < 4:

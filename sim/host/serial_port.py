@@ -1,6 +1,7 @@
 """A serial port of this computer, as the transport of a :class:`sim.host.serial_link.SerialLink`."""
 
 import contextlib
+import os
 import termios
 import time
 
@@ -29,24 +30,24 @@ class SerialPort:
         except ImportError:
             raise ToolError("pyserial, which opens serial ports, is missing; install it with: pip install pyserial") from None
         self._name = name
-        with self._failures("could not be opened"):
+        with self._failures("could not be opened", "; name the port of a board that you may use, such as /dev/ttyUSB0"):
             self._port = serial.serial_for_url(name, baudrate=baud, timeout=0, write_timeout=self.write_timeout, exclusive=True)
         # An FTDI bridge delays short answers by 16 ms unless its low latency mode is set.
         with contextlib.suppress(Exception):
             self._port.set_low_latency_mode(True)
 
     @contextlib.contextmanager
-    def _failures(self, what):
+    def _failures(self, what, remedy=""):
         import serial
 
         try:
             yield
         except (OSError, ValueError, termios.error) as error:  # SerialException is an OSError
             text = str(error.args[-1] if isinstance(error, termios.error) else error)
-            reason = text.partition(self._name)[2].lstrip(":' ") or text
+            reason = os.strerror(error.errno) if getattr(error, "errno", None) else text
             if isinstance(error, serial.SerialTimeoutException):
                 reason = f"it accepted no bytes for {self.write_timeout} s"
-            raise LinkError(f"serial port {self._name} {what}: {' '.join(reason.split())}") from None
+            raise LinkError(f"serial port {self._name} {what}: {' '.join(reason.split())}{remedy}") from None
 
     def __enter__(self):
         return self

@@ -106,9 +106,9 @@ class Optimizer:
         for name in ("clip_value", "clip_norm"):
             limit = getattr(self, name)
             if limit is not None and not 0 < limit < math.inf:
-                raise ValueError(f"{name} must be above 0 and finite, not {limit:g}")
+                raise ValueError(f"`{name}` must be above 0 and finite, not {limit:g}")
         if None not in (self.clip_value, self.clip_norm):
-            raise ValueError("clip_value and clip_norm exclude each other; give one")
+            raise ValueError("`clip_value` and `clip_norm` exclude each other; give one")
 
     def factors(self, rate, batch, step):
         """Returns the factors of update number `step`, counted from 1: {name: bfloat16}. `rate` is the learning rate for the mean

@@ -54,6 +54,7 @@ def test_refusals(command, tmp_path):
     ):
         refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--name", name), said)
     refused(command("compile", "--model", "d", "-o", tmp_path / "x", "--batch", 10**9), "batch of 1000000000", "at most 65536")
+    refused(command("compile", "--model", "defualt", "-o", tmp_path / "x"), "name an ONNX file, or a shipped network: default, a")
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine"]
 
 

@@ -127,6 +127,7 @@ def test_truncated_model(command, tmp_path, digits):
     path.write_bytes(SHIPPED.read_bytes()[:100_000])
     refused(command("run", *SMALL, "--model", path, "--data", digits), "m.onnx")
     refused(command("run", *SMALL, "--model", tmp_path / "none.onnx", "--data", digits), "none.onnx")
+    refused(command("run", *SMALL, "--model", "defualt", "--data", digits), "defualt: ", "a shipped network: default, a, b")
 
 
 def test_unsupported_operator(command, tmp_path, digits):

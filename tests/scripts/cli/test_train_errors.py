@@ -27,11 +27,12 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--explain", "--simulator", "icarus"), "--simulator sets the core"),
         ((*data, "--explain", "--rtl-steps", 1), "--explain compiles a step and runs none"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
-        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; set it"),
+        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; choose one with --training"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL"),
         ((*data, "--schedule", "quadratic"), "'quadratic' is not a schedule"),
         ((*data, "--rate", -1), "`--rate` must be a number above 0"),
         ((*data, "--rate", "nan"), "`--rate` must be a number above 0"),
+        ((*data, "--clip-norm", 0), "`--clip-norm` must be above 0"),
         ((*data, "--rate", 1e300), "becomes 0 or infinite in bfloat16"),
         ((*data, "--rate", 1e-60), "becomes 0 or infinite in bfloat16"),
         ((*data, "--rate", 1e-37), "becomes 0 or infinite in bfloat16"),
@@ -49,7 +50,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "-o", tmp_path), "is a folder; name a file"),
         ((*data, "--checkpoint", tmp_path / "file"), "is a file; name a folder"),
         ((*data, "--log", tmp_path / "file"), "is a file; name a folder"),
-        ((*data, "--curve", tmp_path / "curve.txt"), "a curve is a picture"),
+        ((*data, "--curve", tmp_path / "curve.txt"), "a curve is not written to such a file; name one that ends in .svg"),
         ((), "28 x 28"),
     ):
         refused(command("train", "--model", model, *given), *said)

@@ -92,9 +92,9 @@ def test_every_truncation_and_damage(folder, rng):
         refused(folder)
     for other in (b"nonsense" * 20, b"\x93NUMPY", b"PK\x03\x04" + bytes(90)):
         folder.path.write_bytes(other)
-        refused(folder, "no checkpoint")
+        refused(folder, "not a checkpoint")
     folder.path.write_bytes(safetensors.numpy.save({"a": np.zeros(3, np.float32)}))
-    refused(folder, "no checkpoint of tpu train")
+    refused(folder, "not a checkpoint of tpu train")
     folder.path.write_bytes(safetensors.numpy.save({"a": np.zeros(3, np.int8)}))
     refused(folder)
 
@@ -111,9 +111,9 @@ def test_numbers_that_are_not_finite(tmp_path, tensors, name, value):
 def test_there_is_none(tmp_path):
     folder = Checkpoint(tmp_path / FILE)
     assert not folder.exists()
-    refused(folder, "is no file")
+    refused(folder, "is not a file")
     folder.path.symlink_to("/dev/zero")
-    refused(folder, "is no file")
+    refused(folder, "is not a file")
 
 
 @pytest.mark.parametrize("place", ["write", "fsync", "replace"])

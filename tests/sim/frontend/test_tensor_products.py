@@ -123,7 +123,7 @@ def test_products_of_pixels(rng, tmp_path):
 def test_refused(rng, tmp_path):
     """Products of two tensors are refused on a core without `training`, between different samples, and for unsuitable shapes."""
     path = attention(rng, 4, 4, 1, 4).save(tmp_path)
-    with pytest.raises(CompileError, match="needs a core with attention; set it in its configuration"):
+    with pytest.raises(CompileError, match="needs a core with attention; choose one with --attention"):
         compile_network(tpu.load(path).network, Config(n=4, attention=False), 1)
     b = Builder(["n", 4])
     b.node("MatMul", ["x", b.node("Transpose", ["x"], perm=[1, 0])], name="odd")

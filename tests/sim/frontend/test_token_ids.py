@@ -179,7 +179,7 @@ def test_id_out_of_range(rng, tmp_path, wrong):
 def test_fractions_are_refused(rng, tmp_path):
     b = embedded(rng)
     b("MatMul", weights(rng, DEPTH, 4))
-    with pytest.raises(DataError, match="is no int64"):
+    with pytest.raises(DataError, match="is not of type int64"):
         tpu.load(b.save(tmp_path)).predict(ids(rng) + 0.5)
 
 

@@ -121,7 +121,7 @@ def test_clipped_norm_is_near_binary64(rng, scale):
 
 @pytest.mark.parametrize("limits", [{"clip_value": 0.0}, {"clip_norm": np.inf}, {"clip_value": 1.0, "clip_norm": 1.0}])
 def test_limits_are_checked(limits):
-    with pytest.raises(ValueError, match="clip_(value|norm) (must be above 0|and clip_norm exclude)"):
+    with pytest.raises(ValueError, match="`clip_(value|norm)` (must be above 0|and `clip_norm` exclude)"):
         Sgd(**limits)
 
 

@@ -156,9 +156,10 @@ def test_port_that_takes_nothing(monkeypatch, stuck, said):
 
 def test_nothing_there(command, digits, model, tmp_path):
     refused(
-        command("run", "--board", tmp_path / "none", "--model", model, "--data", digits), "serial port", "none", "No such file"
+        command("run", "--board", tmp_path / "none", "--model", model, "--data", digits),
+        f"serial port {tmp_path / 'none'} could not be opened: No such file or directory; name the port of a board",
     )
-    refused(command("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port", "/dev/null")
+    refused(command("run", "--board", "/dev/null", "--model", model, "--data", digits), "serial port /dev/null", "name the port")
     end, other = os.openpty()
     tty.setraw(other)
     refused(

@@ -34,9 +34,9 @@ def test_text(text, memory):
 
 @pytest.mark.parametrize("text", ["", "0", "32:0", "32:8:", "32:8:1:1", "-1", "ddr3-800x16@", "ddr3-800x16@fast", "ddr9"])
 def test_refusal(text):
-    with pytest.raises(ValueError, match=r"is no memory: give LATENCY.* such as 32 or 32:8:2"):
+    with pytest.raises(ValueError, match=r"is not a memory: give LATENCY.* such as 32 or 32:8:2"):
         parse_memory(text)
-    with pytest.raises(tpu.ArgumentError, match="is no memory"):
+    with pytest.raises(tpu.ArgumentError, match="is not a memory"):
         tpu.load("d").estimate("tiny", memory=text)
 
 
