@@ -188,8 +188,7 @@ class TrainOptions:
         StepSimulator,
         typer.Option(
             rich_help_panel=_WHERE,
-            help="Repeats the steps of --rtl-steps. verilator, icarus: RTL simulation. model: instruction-level "
-            "model, faster.",
+            help="Repeats the steps of --rtl-steps. verilator, icarus: RTL simulation. model: instruction-level model, faster.",
         ),
     ] = StepSimulator.VERILATOR
     cells: cells_option(_WHERE) = CellKind.RTL

@@ -73,6 +73,6 @@ def parse_memory(text):
         if cycles and all(rest[:1]):
             return HostMemory(int(cycles), *rest)
     raise ValueError(
-        f"{text!r} is not a memory: give LATENCY[:BYTES[:BURST]], such as 32 or 32:8:2 (cycles, bytes per cycle, cycles per burst), "
-        f"or NAME[@MHZ] with a name of {', '.join(MEMORY_NAMES)} and the core's clock"
+        f"{text!r} is not a memory: give LATENCY[:BYTES[:BURST]], such as 32 or 32:8:2 (cycles, bytes per cycle, cycles per "
+        f"burst), or NAME[@MHZ] with a name of {', '.join(MEMORY_NAMES)} and the core's clock"
     )

@@ -77,7 +77,7 @@ def with_masks(model, rates, title):
         dims = [one.dim_value or one.dim_param for one in known[tensor].shape.dim] if tensor in known else []
         if dims.count(batch) != 1 or not all(isinstance(one, int) for one in dims if one != batch):
             raise ModelError(
-                f"{title}: it drops values of {tensor!r}, in which a sample is not a slice of one axis; give fit the argument `dropout`"
+                f"{title}: it drops values of {tensor!r}, without an axis of the samples; give fit the argument `dropout`"
             )
         _add_mask(graph, tensor, dims, dims.index(batch))
     return MaskedModel(made, rates)

@@ -269,7 +269,7 @@ def test_driver_runs_on_the_c_model(files, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["--preset tiny", "--preset transformer", "--preset tiny --cores 2", "--preset tiny --ring"])
 def test_package_simulates_without_warnings(options, tmp_path):
-    """The first simulation of a package passes in Icarus, and Icarus, Verilator, Yosys and slang read the Verilog without a warning.
+    """The first simulation of a package passes in Icarus. Icarus, Verilator, Yosys and slang read the Verilog without a warning.
     A wrong expected word makes the simulation fail."""
     folder = tmp_path / "ip"
     done = tpu("package", *options.split(), "--name", "camera", "-o", folder, "--json", timeout=900)

@@ -27,7 +27,7 @@ def test_options_that_do_not_go_together(command, model, data, tmp_path):
         ((*data, "--explain", "--simulator", "icarus"), "--simulator sets the core"),
         ((*data, "--explain", "--rtl-steps", 1), "--explain compiles a step and runs none"),
         ((*data, "--rtl-steps", "x"), "--rtl-steps must be `all` or a number"),
-        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "needs a core with training; choose one with --training"),
+        ((*data, "--rtl-steps", 3, "--preset", "tiny", "--simulator", "model"), "core with training; choose one with --training"),
         ((*data, "--rtl-steps", 3, "--pauses", 9, "--simulator", "model"), "set the host memory of the RTL"),
         ((*data, "--schedule", "quadratic"), "'quadratic' is not a schedule"),
         ((*data, "--rate", -1), "`--rate` must be a number above 0"),
