@@ -33,8 +33,18 @@ class _Unit:
     def __init__(self, name, memory):
         self.name, self.memory, self.operand = name, memory, 0
         self.link = deque()  # (cycle from which it may be taken, data, user, last) on the way to this unit
-        self.sent = self.received = self.reads = self.writes = 0
+        self.sent = self.received = self.reads = self.writes = self.taken = 0
         self.started = self.done = False
+        self.moved = False  # a vector was read, written or sent in the previous cycle
+        self.unseen = 0  # cycles in which only `moves` is 1: a task without a received vector began
+
+    def check_events(self, get):
+        """Checks that `events.moves` is 1 if a vector was read, written, sent or taken in the previous cycle."""
+        moves, takes = get("events__moves"), get("events__takes")
+        assert moves or not (self.moved or takes), f"{self.name}: a vector moved, and `moves` is 0"
+        self.taken += takes
+        self.unseen += moves and not (self.moved or takes)
+        self.moved = False
 
 
 def _sent(ports, unit):
@@ -51,6 +61,11 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
     -------
     cycles, units
         Cycles from the first start to the last end (None if nothing moves for `limit` cycles), and the units.
+
+    Raises
+    ------
+    AssertionError
+        If `events.moves` does not follow a vector that was read, written, sent or taken.
     """
     size = bucket.size
     units = [_Unit(f"unit_{rank}", memory.copy()) for rank, memory in enumerate(bucket.memories)]
@@ -93,29 +108,30 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
                 ready = len(after.link) <= latency and rng.random() >= stall
             ports.set(**{f"{unit.name}__sent__tready": ready})
         await ports.settle()
-        moved = False
+        arrived = False
         for rank, unit in enumerate(units):
 
             def of(name, unit=unit):
                 return ports.get(f"{unit.name}__{name}")
 
+            unit.check_events(of)
             if of("port__op__valid") and of("port__op__ready"):
                 unit.started = True
             if of("sent__tvalid") and of("sent__tready"):
                 if latency:
                     units[(rank + 1) % size].link.append((now + latency, *_sent(ports, unit)))
-                unit.sent, moved = unit.sent + 1, True
+                unit.sent, unit.moved = unit.sent + 1, True
             if offered[rank] and of("received__tready"):
                 unit.link.popleft()
-                unit.received, moved, offered[rank] = unit.received + 1, True, False
+                unit.received, arrived, offered[rank] = unit.received + 1, True, False
             if of("buffer__grant") and of("buffer__read"):
                 unit.operand = int.from_bytes(unit.memory[of("buffer__row")].tobytes(), "little")
-                unit.reads, moved = unit.reads + 1, True
+                unit.reads, unit.moved = unit.reads + 1, True
             elif of("buffer__grant") and of("buffer__write"):
                 unit.memory[of("buffer__row")] = np.frombuffer(
                     of("buffer__vector").to_bytes(config.vector_bytes, "little"), np.uint16
                 )
-                unit.writes, moved = unit.writes + 1, True
+                unit.writes, unit.moved = unit.writes + 1, True
             elif rng.random() < 0.3:
                 unit.operand = rng.getrandbits(config.vector_width)
             if of("port__done"):
@@ -124,7 +140,7 @@ async def run_bucket(ports, rng, config, bucket, *, latency=0, stall=0.0, grant=
         if all(unit.done for unit in units):
             await ports.tick()
             return now - begin, units
-        quiet = 0 if moved else quiet + 1
+        quiet = 0 if arrived or any(unit.moved for unit in units) else quiet + 1
         if limit is not None and quiet > limit:
             return None, units
         await ports.tick()

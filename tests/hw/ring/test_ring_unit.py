@@ -26,7 +26,8 @@ async def buckets(ports, rng, *, config, size, count, **links):
             assert (unit.memory == right[rank]).all(), f"core {rank} of {size}, {f}"
         own = f["rounds"] * f["segment"]
         words = words_sent(f["mode"], size, own, config.n) * 2 // config.n
-        assert all((unit.sent, unit.received) == (words, words) for unit in units)
+        assert all((unit.sent, unit.received, unit.taken) == (words, words, words) for unit in units)
+        assert all(unit.unseen <= own for unit in units), "`events.moves` without a task"
         reads = own * (1 if f["mode"] is RingMode.ALL_GATHER else size)
         assert all(unit.reads == reads for unit in units)
         assert all(unit.writes == own * (1 if f["mode"] is RingMode.REDUCE_SCATTER else size) for unit in units)
@@ -34,13 +35,17 @@ async def buckets(ports, rng, *, config, size, count, **links):
 
 # promise: ring-once
 @pytest.mark.parametrize(
-    "size, links",
-    [(1, dict(grant=0.7)), *slow((2, dict(stall=0.3, late=20)), (3, dict(latency=9, stall=0.2, grant=0.6, late=50)))],
+    "size, count, links",
+    [
+        (1, 2, dict(grant=0.7)),
+        (2, 2, dict(stall=0.3, late=20)),
+        *slow((3, 4, dict(latency=9, stall=0.2, grant=0.6, late=50))),
+    ],
     ids=str,
 )
-def test_random(size, links):
+def test_random(size, count, links):
     config = ring_core()
-    simulate(RingUnits(config=config, size=size), buckets, seed=seed(), config=config, size=size, count=4, **links)
+    simulate(RingUnits(config=config, size=size), buckets, seed=seed(), config=config, size=size, count=count, **links)
 
 
 # promise: ring-bits, ring-unchanged, ring-modes, ring-rounds
