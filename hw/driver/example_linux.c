@@ -10,7 +10,7 @@
 #include "model.h" /* by `tpu compile` */
 #include "tpu_linux.h"
 
-#define LIMIT 6000u /* looks at the status, each after 100 ms at the latest */
+#define LIMIT 6000u /* status polls, at most 100 ms apart */
 
 static tpu_linux own;
 
@@ -19,7 +19,7 @@ static uint64_t region(size_t bytes, unsigned char **place)
 {
     const size_t offset = tpu_linux_take(&own, bytes);
 
-    if (offset == own.bytes)
+    if (bytes && offset == own.bytes)
         example_fail("tpu_linux_take", "the reserved memory is too small for this network");
     *place = own.memory + offset;
     return own.address + offset;

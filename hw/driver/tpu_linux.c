@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define PAGE 4096u
-#define WAIT_MS 100 /* a look at the status after this time, even if the interrupt is lost */
+#define WAIT_MS 100 /* the status is polled after this time, even if the interrupt is lost */
 
 static uint32_t read_register(void *context, uint32_t offset)
 {
@@ -22,8 +22,8 @@ static void write_register(void *context, uint32_t offset, uint32_t value)
     ((volatile uint32_t *)((tpu_linux *)context)->registers)[offset / 4] = value;
 }
 
-/* UIO masks the interrupt once it has come, until 1 is written. The core keeps `irq` high until the driver has seen the end of the
-   run, so an interrupt before the write is not lost. */
+/* UIO masks the interrupt after it has arrived, until 1 is written. The core keeps `irq` high until the driver has seen the end of
+   the run, so an interrupt before the write is not lost. A device without an interrupt refuses the write: only time passes. */
 static void wait_for_interrupt(void *context)
 {
     const int file = ((tpu_linux *)context)->file;
@@ -31,8 +31,8 @@ static void wait_for_interrupt(void *context)
     uint32_t count = 1;
 
     one.fd = file;
-    if (write(file, &count, sizeof count) == (ssize_t)sizeof count && poll(&one, 1, WAIT_MS) > 0
-        && read(file, &count, sizeof count) < 0)
+    if (write(file, &count, sizeof count) != (ssize_t)sizeof count
+        || (poll(&one, 1, WAIT_MS) > 0 && read(file, &count, sizeof count) < 0))
         usleep(1000 * WAIT_MS);
 }
 

@@ -25,9 +25,8 @@ typedef struct tpu_linux {
    what failed, as a text for a message; errno says why. Nothing stays open then. */
 const char *tpu_linux_open(tpu_linux *linux_port, const char *device, const char *maps);
 
-/* Takes `bytes` from the reserved memory, for a region: on a multiple of 4096 bytes. Returns its offset in `memory`, or `bytes`
-   of the
-   whole memory if there is no room. */
+/* Takes `bytes` of the reserved memory for a region, aligned to 4096 bytes. Returns the offset in `memory`, or the member `bytes`
+   if there is no room. 0 bytes always fit. */
 size_t tpu_linux_take(tpu_linux *linux_port, size_t bytes);
 
 /* Unmaps and closes all. The core must be at rest: tpu_recover comes first. */

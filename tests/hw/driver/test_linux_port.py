@@ -1,6 +1,7 @@
 """Tests of the port on Linux: files are the UIO device and its folder in sysfs, and the C model stands for the registers."""
 
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -63,8 +64,9 @@ def checked(net):
 
 
 def check(net, folder, *program):
-    """The program has the golden model's bits, and its results lie in the mapped memory."""
-    uio, maps = device(folder)
+    """The program has the golden model's bits, and its results are in the mapped memory, whose pages are all needed."""
+    pages = sum(-(-(net / name).stat().st_size // PAGE) for name in ("model.bin", "input.bin", "output.bin"))
+    uio, maps = device(folder, pages * PAGE)
     assert said(*program, net, uio, maps) == (["0 of 5 samples differ from the golden model"], 0)
     memory, output = uio.read_bytes()[PAGE:], (net / "output.bin").read_bytes()
     assert memory.startswith((net / "model.bin").read_bytes()) and output in memory
@@ -81,6 +83,19 @@ def test_program_on_a_processor(compiler, net, tmp_path):
         pytest.skip(f"no {compiler} or {emulator}: Debian's packages gcc-{compiler.removesuffix('-gcc')} and qemu-user")
     built(compiler, net, tmp_path / "run", "-DTPU_SIMULATED", "-static")
     check(net, tmp_path, emulator, tmp_path / "run")
+
+
+def test_device_without_interrupt(tmp_path):
+    """Waits take time if UIO refuses to enable the interrupt, as /dev/full refuses writes. Else the limit passes at once."""
+    (tmp_path / "wait.c").write_text(
+        '#include "tpu_linux.c"\n'
+        "int main(void)\n{\n    tpu_linux own;\n\n"
+        '    own.file = open("/dev/full", O_RDWR);\n'
+        "    for (own.used = 0; own.used < 3; own.used++)\n        wait_for_interrupt(&own);\n    return own.file < 0;\n}\n"
+    )
+    compile_c("gcc", "-std=c99", f"-I{SOURCES}", tmp_path / "wait.c", "-o", tmp_path / "wait")
+    begun = time.monotonic()
+    assert captured(tmp_path / "wait").returncode == 0 and time.monotonic() - begun > 0.3
 
 
 def test_program_compiles_for_a_core(net, tmp_path):

@@ -36,11 +36,7 @@ async def buckets(ports, rng, *, config, size, count, **links):
 # promise: ring-once
 @pytest.mark.parametrize(
     "size, count, links",
-    [
-        (1, 2, dict(grant=0.7)),
-        (2, 2, dict(stall=0.3, late=20)),
-        *slow((3, 4, dict(latency=9, stall=0.2, grant=0.6, late=50))),
-    ],
+    [(1, 2, dict(grant=0.7)), (2, 2, dict(stall=0.3, late=20)), *slow((3, 4, dict(latency=9, stall=0.2, grant=0.6, late=50)))],
     ids=str,
 )
 def test_random(size, count, links):

@@ -68,10 +68,10 @@ void end(uint32_t status)
         ;
 }
 
-/* With the instructions on the CPU's own registers, which rv32im does not have; gcc finds its library by this name. */
+/* Allows instructions on control and status registers, which -march=rv32im lacks; gcc selects its library by that name. */
 #define CSR(text) ".option push\n.option arch, +zicsr\n" text "\n.option pop"
 
-/* VexRiscv's own registers of 32 interrupts: 0xBC0 masks, 0xFC0 shows those that are there and not masked. */
+/* VexRiscv's registers of 32 interrupts: 0xBC0 enables, 0xFC0 shows the enabled interrupts that are pending. */
 void wait_for_core(void *context)
 {
     uint32_t round, pending = 0;
@@ -85,8 +85,5 @@ void wait_for_core(void *context)
 void empty_cache(void *context)
 {
     (void)context;
-    __asm__ volatile(".word 0x500F" : : : "memory"); /* With the instructions on the CPU's own registers, which rv32im does not have; gcc finds its library by this name. */
-#define CSR(text) ".option push\n.option arch, +zicsr\n" text "\n.option pop"
-
-/* VexRiscv's own: invalidates the data cache, which writes through */
+    __asm__ volatile(".word 0x500F" : : : "memory"); /* VexRiscv: invalidates the data cache, which is write-through */
 }
