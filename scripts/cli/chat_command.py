@@ -104,7 +104,7 @@ def chat(
     ] = SimulatorName.GOLDEN,
     cells: cells_option() = CellKind.RTL,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder in which each simulated block is saved. The same command goes on from there.")
+        Path | None, typer.Option(help="Folder in which each simulated block is saved. The same command resumes there.")
     ] = None,
     as_json: Json = False,
 ):

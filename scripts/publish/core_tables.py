@@ -173,7 +173,8 @@ def memories():
 
 def instruction_cycles():
     """Returns the Markdown table of the cycles of each instruction."""
-    texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(Config(training=True, ring=True))
+    options = Config(training=True, ring=True, softmax_lanes=2, normalize=True, update_lanes=4)
+    texts, plain, training = cycle_texts(Config()), decode_cycles(Config()), decode_cycles(options)
     return markdown_table(
         ["instruction", "decoded in", "occupies its unit for", "results available"],
         [
