@@ -115,7 +115,7 @@ def synth(
             help="Number of cores, connected in a ring. More than one switches `--ring` on. Not for boards.",
         ),
     ] = 1,
-    pnr: Annotated[bool, typer.Option("--pnr", help="Also place and route: Fmax, critical path, bitstream.")] = False,
+    pnr: Annotated[bool, typer.Option("--pnr", help="Also place and route: Fmax, critical path, bitstream or layout.")] = False,
     paths: Annotated[
         bool,
         typer.Option(
@@ -143,15 +143,16 @@ def synth(
 
     Exits with 0 if the design fits, memories map to block RAM and multipliers to DSPs as intended, there is no latch and, for a
     board, timing closes at its clock. A bitstream that misses timing is written, but reported as an error. For standard cells,
-    the report has area, delay and energy, and names what they leave out.
+    the report has area, delay and energy, and names what they leave out. With `--pnr`, Debian's qflow makes the layout of the
+    array's cell, without design rule errors and with the mapped netlist.
     """
     from amaranth_tpu.hw.standard_cells.libraries import is_standard_cells
 
     if liberty or is_standard_cells(target):
         from .cli.synth_cells import synth_cells
 
-        refused = {"--pnr": pnr, "--paths": paths, "--across-blocks": across_blocks, "--cores": cores > 1}
-        synth_cells(core, target, liberty, refused, output, as_json)
+        refused = {"--paths": paths, "--across-blocks": across_blocks, "--cores": cores > 1}
+        synth_cells(core, target, liberty, pnr, refused, output, as_json)
         return
     from amaranth_tpu.hw.fpga.implement import implement
     from amaranth_tpu.hw.fpga.targets import find_target

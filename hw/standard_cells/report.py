@@ -9,6 +9,7 @@ from ..fpga.netlist import CORE, BlockHierarchy
 from ..tools.process import lock, write_whole
 from ..verilog.export import component_to_verilog, to_verilog
 from .energy import energy_per_cycle, run_cell
+from .layout import cell_layout, need_qflow
 from .mapping import map_design
 
 __all__ = ["LEFT_OUT", "array_figures", "core_report"]
@@ -86,16 +87,17 @@ def array_figures(n, stages, text, library, folder, progress=None):
     return cell, array | {f"energy{kind}_pj": n * n * cell[f"energy{kind}_pj"] for kind in ("", "_with_glitches")}
 
 
-def core_report(config, text, library, folder, *, target, progress=None):
-    """Maps a core to standard cells in `folder`, which keeps the logs and `report.json`.
+def core_report(config, text, library, folder, *, target, pnr=False, progress=None):
+    """Maps a core to standard cells in `folder`, which keeps the logs and `report.json`. With `pnr`, also places and routes the
+    cell, in its folder `layout`.
 
     Returns
     -------
     dict
         `target`, `library`, `n`, `config`; `blocks`: {block: figures} with `area_um2`, `gate_equivalents` (areas of the smallest
         NAND of two inputs), `registers` and `memory_bits`; the same figures of the whole core; `cell`: the array's cell, also
-        with `delay_ns`, `energy_pj` and `energy_with_glitches_pj` per multiply-accumulate, and `leakage_uw`; `slowest_module` and
-        `slowest_delay_ns`: the module with the longest path; `left_out`.
+        with `delay_ns`, `energy_pj` and `energy_with_glitches_pj` per multiply-accumulate, and `leakage_uw`; `layout`: its
+        :func:`layout_figures` or None; `slowest_module` and `slowest_delay_ns`: the module with the longest path; `left_out`.
 
     Raises
     ------
@@ -105,6 +107,8 @@ def core_report(config, text, library, folder, *, target, progress=None):
         If a tool is missing, fails or exceeds its time limit.
     """
     gate = library.smallest("NAND of two inputs", 1, 1, 1, 0).area
+    if pnr:
+        need_qflow(target, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "synth.lock", timeout=1):
         (folder / "report.json").unlink(missing_ok=True)
@@ -123,6 +127,7 @@ def core_report(config, text, library, folder, *, target, progress=None):
             "blocks": dict(sorted(blocks.items(), key=lambda entry: -entry[1]["area_um2"])),
             **_figures(totals["tpu"], gate),
             "cell": _cell_figures(mapped, totals, library, gate),
+            "layout": cell_layout(mapped.netlist["tpu_cell"], target, folder / "layout", progress=progress) if pnr else None,
             "slowest_module": slowest,
             "slowest_delay_ns": mapped.delays[slowest] * 1e9,
             "left_out": LEFT_OUT,

@@ -10,8 +10,8 @@ from .json_output import print_json
 __all__ = ["synth_cells"]
 
 
-def synth_cells(core, target, liberty, refused, output, as_json):
-    """Maps a core to standard cells and prints the report.
+def synth_cells(core, target, liberty, pnr, refused, output, as_json):
+    """Maps a core to standard cells, with `pnr` also places and routes its cell, and prints the report.
 
     Parameters
     ----------
@@ -31,6 +31,10 @@ def synth_cells(core, target, liberty, refused, output, as_json):
 
     for option in (name for name, given in refused.items() if given):
         raise RunFailed(f"{option} is for FPGAs, not for standard cells; leave it out")
+    if pnr and liberty:
+        raise RunFailed(
+            "--pnr needs the layout of the cells, which a Liberty file lacks; name a library with --target, or leave it out"
+        )
     text, library = load_library(target, liberty)
     config, name = core.config("default"), library.name if liberty else target
     folder = output or build_directory() / "synth" / f"{name}-n{config.n}"
@@ -40,7 +44,7 @@ def synth_cells(core, target, liberty, refused, output, as_json):
         def progress(tool, phase):
             show(f"{tool}: {phase}" if phase else tool)
 
-        report = core_report(config, text, library, folder, target=name, progress=progress)
+        report = core_report(config, text, library, folder, target=name, pnr=pnr, progress=progress)
     if as_json:
         print_json({entry: value for entry, value in report.items() if entry != "config"}, core=config)
     else:

@@ -32,5 +32,13 @@ def show_standard_cells(console, report):
         soft_wrap=True,
         highlight=False,
     )
+    if layout := report["layout"]:
+        console.print(
+            f"layout of the cell: {layout['area_um2']:,.0f} µm², {layout['cells']:,} cells, "
+            f"{layout['delay_ns']:.2f} ns with wires, {layout['wire_mm']:.0f} mm of wires in {layout['nets']:,} nets, "
+            f"{layout['drc_errors']} DRC errors, {layout['lvs_errors']} LVS errors",
+            soft_wrap=True,
+            highlight=False,
+        )
     console.print(f"longest path: {report['slowest_delay_ns']:.2f} ns in {report['slowest_module']}", highlight=False)
     console.print(report["left_out"], soft_wrap=True, highlight=False)
