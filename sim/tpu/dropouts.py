@@ -114,7 +114,7 @@ def _add_mask(graph, tensor, dims, axis):
         graph.node.insert((makers[0] + 1 if makers else 0) + offset, node)
 
 
-def dropout_rate(title, layers):
+def dropout_rate(title, layers, elsewhere=False):
     """Returns the dropout rate of a network, 0 without Dropout. If the network drops other values than the hidden dense layers of
     :class:`sim.golden.dropout.Dropout`, returns the ModelError if they cannot be found.
 
@@ -124,6 +124,8 @@ def dropout_rate(title, layers):
         Name of the object for messages.
     layers : list of str or float
         Layers in order: "dense" or "other" for a layer with weights, and the rate of a Dropout layer.
+    elsewhere : bool
+        True if other parts drop values, too, such as attention.
     """
     after, rates, weighted = [], {one for one in layers if not isinstance(one, str)} - {0}, 0
     for one in layers:
@@ -133,12 +135,12 @@ def dropout_rate(title, layers):
             after.append(weighted - 1)
     kinds = [one for one in layers if isinstance(one, str)]
     dense = [number for number, kind in enumerate(kinds[:-1]) if kind == "dense"]
-    if not rates:
+    if not rates and not elsewhere:
         return 0.0
-    if len(rates) > 1 or after != (dense or [len(kinds) - 2]):
-        found = ", ".join(f"{rate:g}" for rate in sorted(rates))
+    if elsewhere or len(rates) > 1 or after != (dense or [len(kinds) - 2]):
+        found = f"its Dropout layers, of rate {', '.join(f'{rate:g}' for rate in sorted(rates))}, drop" if rates else "it drops"
         return ModelError(
-            f"{title}: the tensors that its Dropout layers, of rate {found}, drop are not found in its export; give fit the "
-            "argument `dropout`, one rate for the hidden dense layers"
+            f"{title}: the tensors that {found} are not found in its export; give fit the argument `dropout`, one rate for the "
+            "hidden dense layers"
         )
     return float(rates.pop())

@@ -85,7 +85,7 @@ def from_keras(model, probabilities=False, effort="best"):
         lambda: {one.path: np.array(keras.ops.convert_to_numpy(one.value)) for one in _weights(model)},
         lambda values: [one.assign(values[one.path]) for one in _weights(model)],
         lambda affine, training=False: _exported(model, affine or {}, training),
-        dropout_rate(model.name, list(_layers(model))),
+        dropout_rate(model.name, layers := list(_layers(model)), _drops_elsewhere(model, layers)),
         {one.path for one in model.non_trainable_weights},
         [norm for norm, _ in _norms(model)],
         refused_in_keras(model),
@@ -127,6 +127,14 @@ def _layers(model):
             yield one.rate
         elif one.weights:
             yield "dense" if isinstance(one, keras.layers.Dense) else "other"
+
+
+def _drops_elsewhere(model, layers):
+    """Returns True if a layer has a Dropout of its own, as attention has. `layers` are from :func:`_layers`."""
+    import keras
+
+    every = [one for one in model._flatten_layers() if isinstance(one, keras.layers.Dropout) and one.rate]
+    return len(every) > sum(not isinstance(one, str) and one > 0 for one in layers)
 
 
 def _norms(model):

@@ -1,7 +1,7 @@
 """PyTorch modules as models."""
 
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def from_torch(module, example, probabilities=False, effort="best"):
         lambda: {name: _array(one) for name, one in _weights(module)},
         lambda values: _write(module, values),
         lambda affine, training=False: _exported(module, inputs, title, affine or {}, training),
-        dropout_rate(title, list(_layers(module))),
+        dropout_rate(title, list(_layers(module)), _is_random(module, inputs)),
         {name for name, one in _weights(module) if not one.requires_grad},
         list(_norms(module)),
         refused_in_torch(module),
@@ -168,15 +168,37 @@ def _two_samples(example):
     return tensor if len(tensor) > 1 else torch.cat([tensor, tensor])
 
 
+def _is_random(module, inputs):
+    """Returns True if a module draws random numbers in training, not counting its layers of Dropout."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    drawn = []
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            drawn.extend([function] * (torch.Tag.nondeterministic_seeded in function.tags))
+            return function(*args, **kwargs or {})
+
+    buffers = [(one, one.clone()) for one in module.buffers()]
+    with _with_modes(module, True, torch.nn.Dropout), torch.random.fork_rng(devices=[]), torch.no_grad():
+        with suppress(Exception), Listener():  # the export has an error's message
+            module(*inputs)
+        for one, before in buffers:
+            one.copy_(before)
+    return bool(drawn)
+
+
 @contextmanager
-def _with_modes(module, training=False):
-    """Switches all parts of a module to inference during a `with` block, in silence; or all but normalizations to training."""
+def _with_modes(module, training=False, others=()):
+    """Switches all parts of a module to inference during a `with` block, in silence; or all but normalizations, and the classes
+    `others`, to training."""
     from torch.nn.modules.batchnorm import _NormBase
 
     modes = [(one, one.training) for one in module.modules()]
     try:
         for one, _ in modes:
-            one.training = training and not isinstance(one, _NormBase)
+            one.training = training and not isinstance(one, (_NormBase, others))
         with silent():
             yield
     finally:

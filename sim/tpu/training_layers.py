@@ -1,5 +1,7 @@
 """Layers of PyTorch and Keras that act in training alone, in a way that `fit` does not have. `fit` refuses them by name."""
 
+import itertools
+
 from ..ir.errors import ModelError
 
 __all__ = ["refused_in_keras", "refused_in_torch"]
@@ -7,6 +9,7 @@ __all__ = ["refused_in_keras", "refused_in_torch"]
 _DROPOUT = "put a Dropout layer in its place"
 _DECAY = "leave it out, and give fit the optimizer tpu.Adam(weight_decay=0.01)"
 _BEFORE = "give it dropout=0.0, and put a Dropout layer before it"
+_LABELS = "leave out Masking and mask_zero, and give the label -100 to positions that do not count"
 _OF_KERAS = {
     "SpatialDropout1D": _DROPOUT,
     "SpatialDropout2D": _DROPOUT,
@@ -22,6 +25,8 @@ _OF_TORCH = ("Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlph
 def refused_in_keras(model):
     """Returns the ModelError of the first layer of a Keras model that `fit` would ignore, or None."""
     found = ((layer, *one) for layer in model._flatten_layers(include_self=False) for one in _keras_causes(layer))
+    masked = [one._keras_history.operation for one in model.outputs if getattr(one, "_keras_mask", None) is not None]
+    found = itertools.chain(found, ((layer, "has a mask, by which Keras leaves out positions", _LABELS) for layer in masked))
     return next((_error(model.name, f"{layer.name} ({type(layer).__name__})", *one) for layer, *one in found), None)
 
 
@@ -30,11 +35,13 @@ def _keras_causes(layer):
     kind = type(layer).__name__
     if kind in _OF_KERAS and any(getattr(layer, name, 0) for name in ("rate", "stddev", "l1", "l2")):
         yield "acts in training alone", _OF_KERAS[kind]
+    if kind == "SpectralNormalization":
+        yield "changes its weights beside the optimizer", "leave it out"
     if kind.startswith("Random"):
         yield "changes samples in training alone", "leave it out, and change the samples before fit"
     if hasattr(layer, "recurrent_dropout") and layer.recurrent_dropout:
         yield "has recurrent_dropout", "give it recurrent_dropout=0.0, and put a Dropout layer after it"
-    if hasattr(layer, "recurrent_dropout") and layer.dropout:
+    if (hasattr(layer, "recurrent_dropout") or kind in ("Attention", "AdditiveAttention")) and layer.dropout:
         yield "has dropout", _BEFORE
     if layer.activity_regularizer or any(one.regularizer for one in layer.trainable_weights):
         yield "has a regularizer", _DECAY

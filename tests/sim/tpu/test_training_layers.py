@@ -47,6 +47,18 @@ KERAS = {
         "put a Dropout layer after it",
         lambda layers: [layers.GRU(3), layers.Dropout(0.2)],
     ),
+    "Attention": (
+        lambda layers: [layers.Attention(dropout=0.2)],
+        r"\(Attention\) has dropout",
+        "put a Dropout layer before it",
+        lambda layers: [layers.Dropout(0.2), layers.Attention()],
+    ),
+    "SpectralNormalization": (
+        lambda layers: [layers.SpectralNormalization(layers.Conv1D(3, 2))],
+        r"\(SpectralNormalization\) changes its weights beside the optimizer",
+        "leave it out",
+        lambda layers: [layers.Conv1D(3, 2)],
+    ),
     "ActivityRegularization": (
         lambda layers: [layers.Conv1D(3, 2), layers.ActivityRegularization(0.1)],
         r"\(ActivityRegularization\) acts in training alone",
@@ -70,10 +82,50 @@ def test_keras(name, data):
     refused, cause, remedy, accepted = KERAS[name]
 
     def model(made):
-        ends = [keras.layers.Flatten(), keras.layers.Dense(3)]
-        return tpu.from_keras(keras.Sequential([keras.layers.Input((6, 4)), *made(keras.layers), *ends]))
+        x = given = keras.layers.Input((6, 4))
+        for layer in [*made(keras.layers), keras.layers.Flatten(), keras.layers.Dense(3)]:
+            x = layer([x, x] if isinstance(layer, keras.layers.Attention) else x)
+        return tpu.from_keras(keras.Model(given, x))
 
     _check(data, model(refused), cause, remedy, model(accepted))
+
+
+def test_a_mask_of_the_loss():
+    """Keras leaves masked positions out of the loss. Here their label is -100."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
+    layers, ids = keras.layers, np.random.default_rng(3).integers(0, 7, (64, 6))
+    embedded = (layers.Embedding(7, 4, mask_zero=is_masked) for is_masked in (True, False))
+    refused, accepted = (keras.Sequential([layers.Input((6,), dtype="int32"), one, layers.Dense(3)]) for one in embedded)
+    cause, remedy = r"dense\w* \(Dense\) has a mask, by which Keras leaves out positions", "and give the label -100 to positions"
+    labelled = ids, np.where(ids > 0, ids % 3, -100)
+    _check(labelled, tpu.from_keras(refused), cause, remedy, tpu.from_keras(accepted))
+
+
+def test_dropout_inside_a_layer_of_keras(data):
+    """A layer of Dropout inside a layer drops values, as the only one of the model."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
+
+    class Block(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.dropout = keras.layers.Dense(4), keras.layers.Dropout(0.5)
+
+        def call(self, x):
+            return self.dropout(self.dense(x))
+
+    made = [keras.layers.Input((6, 4)), Block(), keras.layers.Flatten(), keras.layers.Dense(3)]
+    _check_dropped(data, tpu.from_keras(keras.Sequential(made)))
+
+
+def _check_dropped(data, model):
+    """Checks that a step drops values, in the same way as a core."""
+    loss = model.evaluate(*data)["loss"]
+    done = model.fit(*data, steps=1, batch_size=64, check_steps=1, core=tpu.Config(n=4), verbose=False)
+    assert done.core["mismatched_bits"] == 0 and abs(done.step_losses[0] - loss) > 1e-4
 
 
 def test_torch(data):
@@ -84,6 +136,16 @@ def test_torch(data):
     def model(*layers):
         return tpu.from_torch(nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3)).eval(), torch.zeros(1, 6, 4))
 
+    class Functional(nn.Module):
+        def forward(self, x):
+            return nn.functional.dropout(x, 0.25, self.training)
+
+    class Attention(nn.MultiheadAttention):
+        def forward(self, x):
+            return super().forward(x, x, x, need_weights=False)[0]
+
+    for first in (Functional(), Attention(4, 2, dropout=0.5, batch_first=True)):
+        _check_dropped(data, model(first))
     cause, remedy = r"0 \(Dropout1d\) acts in training alone", "put a Dropout layer in its place"
     _check(data, model(nn.Dropout1d(0.2)), cause, remedy, model(nn.Dropout(0.2)))
 
