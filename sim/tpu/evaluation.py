@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..autodiff.joint_outputs import logits_of_output
+from ..data.labels import PADDING
 from ..functions.functions import NONE, Function
-from ..golden.losses import Positions, cross_entropy, loss_of
+from ..golden.losses import Positions, cross_entropy, loss_of, one_hot
 from ..ir.losses import Head, Huber, JointLoss, Loss
 from ..ir.model_ends import softmax
 from ..trainer.errors import ArgumentError
@@ -165,9 +166,10 @@ def with_logits(network, loss):
     return network if list(stages) == list(network.stages) else replace(network, stages=stages)
 
 
-def evaluation(run, whole, y, loss, metrics=()):
+def evaluation(run, whole, y, loss, metrics=(), smoothing=0.0):
     """Returns the loss and the metrics of an :class:`.InferenceRun`, as described in :meth:`sim.tpu.model.Model.evaluate`.
-    `whole` is the network of the model, with its last functions, and with a vector of classes for each position."""
+    `whole` is the network of the model, with its last functions, and with a vector of classes for each position. `smoothing` is
+    the label smoothing of the loss."""
     network, origin = run.network, run.network.origin
     if origin.is_split:
         return _of_outputs(run, y, loss)
@@ -181,12 +183,20 @@ def evaluation(run, whole, y, loss, metrics=()):
         values = _logits(values, loss)
     vectors = positions.vectors(values)
     if not loss.is_of_classes:
-        score = Score.of_numbers(loss, vectors, positions.vectors(labels))
+        wanted = labels.astype(np.float32) * (1 - smoothing) + smoothing / 2 if smoothing else labels
+        score = Score.of_numbers(loss, vectors, positions.vectors(wanted))
     else:
-        score = Score.of(vectors, labels.reshape(len(values), -1))
-    mean = score.loss if shares is None else cross_entropy(vectors, shares)
+        wanted = labels.reshape(len(values), -1)
+        score = Score.of(vectors, wanted)
+        if smoothing:
+            shares = one_hot(wanted, positions.classes, smoothing) if shares is None else _smoothed(shares, smoothing)
+    mean = score.loss if shares is None else cross_entropy(vectors, shares, wanted != PADDING)
     accuracy = {} if score.accuracy is None else {"accuracy": score.accuracy}
     return {"loss": mean} | accuracy | metrics(values, labels)
+
+
+def _smoothed(shares, smoothing):
+    return shares * (1 - smoothing) + smoothing / shares.shape[-1]
 
 
 def _of_outputs(run, y, loss):

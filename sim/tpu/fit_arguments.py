@@ -16,7 +16,9 @@ class FitArguments(Hyperparameters):
         0.0, "float", "Fraction of the samples, chosen at random by `seed`, on which each epoch is evaluated instead of trained."
     )
     validation_data: object = argument(
-        None, "(x, y), iterable of batches (x, y), or None", "Samples and labels on which each epoch is evaluated."
+        None,
+        "(x, y), (x, y, sample_weight), iterable of such batches, or None",
+        "Samples and labels on which each epoch is evaluated.",
     )
     steps_per_epoch: int | None = argument(
         None,

@@ -17,7 +17,7 @@ from .batches import Batches, gathered
 from .dropouts import with_values
 from .evaluation import evaluation, parse_loss, with_logits
 from .fit_arguments import FitArguments
-from .keras_objects import with_keras_objects
+from .keras_objects import loss_name, with_keras_objects
 from .temporary_file import TemporaryFile
 
 __all__ = ["TrainableModel", "training_file"]
@@ -170,7 +170,7 @@ class TrainableModel:
             x, y, _ = gathered(x)
         kind = parse_loss(self.network, loss, loss_weights)
         run = self._run(with_logits(self.network, kind), x, on, core, batch)
-        return evaluation(run.check(), _by_position(self.network), y, kind, metrics)
+        return evaluation(run.check(), _by_position(self.network), y, kind, metrics, loss_name(loss)[1])
 
     def score(self, x, y):
         """Computes the accuracy on labelled samples, 0 to 1, as scikit-learn's classifiers do.

@@ -141,6 +141,8 @@ def _smoothed(network, samples, loss, smoothing):
 def _factors(given, count, positions):
     if given is None:
         return None
+    if isinstance(given, dict):
+        raise DataError("sample_weight: must be one array, for all outputs together, not a dict")
     array = np.asarray(as_array(given), np.float64)
     if array.shape in ((count,), (count, 1)):
         array = np.broadcast_to(array.reshape(count, 1), (count, positions))
@@ -182,21 +184,23 @@ def _stream(network, batches, loss, given):
 
 
 def training_sets(network, x, y, loss, given):
-    """Returns `(training set, validation set or None)`, for the :class:`.FitArguments` `given`. Raises DataError or
-    ArgumentError."""
-    split, data = given.validation_split, given.validation_data
+    """Returns `(training set, validation set or None)`, for the :class:`.FitArguments` `given`. The factors of classes are of
+    training alone, as in Keras. Raises DataError or ArgumentError."""
+    split, data, plain = given.validation_split, given.validation_data, replace(given, class_weight=None)
     if isinstance(x, Batches):
         samples = _stream(network, x, loss, given)
     else:
-        samples = _weighted(network, _labelled(network, x, y, loss, "y"), loss, given)
+        labelled = _labelled(network, x, y, loss, "y")
+        samples = _weighted(network, labelled, loss, given)
     if data is not None:
         if split:
             raise ArgumentError("`validation_split` and `validation_data` exclude each other; give one")
         if hasattr(data, "__iter__") and not isinstance(data, (tuple, list)) and not hasattr(data, "shape"):
-            data = gathered(data, "validation_data")[:2]
-        if not isinstance(data, (tuple, list)) or len(data) != 2:
-            raise ArgumentError("`validation_data` must be a pair (x, y), or an iterable of batches")
-        return samples, _labelled(network, *data, loss, "validation_data")
+            data = gathered(data, "validation_data")
+        if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+            raise ArgumentError("`validation_data` must be (x, y), (x, y, sample_weight), or an iterable of batches")
+        held, factors = _labelled(network, *data[:2], loss, "validation_data"), (*data, None)[2]
+        return samples, _weighted(network, held, loss, replace(plain, sample_weight=factors))
     if not 0 <= split < 1:
         raise ArgumentError(f"`validation_split` must be at least 0 and less than 1, not {split!r}")
     if not split:
@@ -204,4 +208,4 @@ def training_sets(network, x, y, loss, given):
     kept, held = held_out(given.seed, len(samples), split)
     if not len(held) or not len(kept):
         raise ArgumentError(f"`validation_split` {split} of {len(samples)} samples leaves a set empty; give another fraction")
-    return samples.chosen(kept), samples.chosen(held)
+    return samples.chosen(kept), _weighted(network, labelled, loss, plain).chosen(held)

@@ -194,7 +194,7 @@ class Training:
         score, metrics = None, {}
         if self.measured:
             results = self.results(bound_graph(self.network, position.state), self.measured)
-            score = self.objective.score(results, self.measured.labels)
+            score = self.objective.score(results, self.measured.labels, self.measured.shares, self.measured.factors)
             self.check_loss(score.loss, batch)
             metrics = self._metrics(results, self.measured.labels) if self._metrics is not None else {}
         now, before = time.perf_counter(), self.score_so_far(done)

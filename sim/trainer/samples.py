@@ -98,10 +98,14 @@ class Objective:
         targets = self.positions.targets(labels) if shares is None else shares
         return targets, counted if factors is None else _scaled(counted, factors)
 
-    def score(self, results, labels):
-        """Returns the :class:`Score` of results (count, output size)."""
+    def score(self, results, labels, shares=None, factors=None):
+        """Returns the :class:`Score` of results (count, output size). Arguments are as in :class:`LabelledSamples`. Factors and
+        shares change the loss alone, not the accuracy."""
         vectors = self.positions.vectors(results)
         loss = self.network.loss
+        if shares is not None or factors is not None:
+            targets, counted = self.targets(labels, shares, factors)
+            return replace(self.score(results, labels), loss=loss_of(loss, vectors, self.positions.vectors(targets), counted))
         if isinstance(loss, JointLoss):
             return Score.of_outputs(loss, vectors, self.positions.vectors(labels))
         if not loss.is_of_classes:

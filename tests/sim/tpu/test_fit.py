@@ -326,7 +326,7 @@ def test_errors_name_arguments(path, data):
         (tpu.ArgumentError, "`validation_split` must be at least 0", {"validation_split": 1}),
         (tpu.ArgumentError, "`validation_split` 0.001 of 64 samples leaves a set empty", {"validation_split": 0.001}),
         (tpu.ArgumentError, "`validation_split` and `validation_data` exclude", {"validation_split": 0.5, **held}),
-        (tpu.ArgumentError, r"`validation_data` must be a pair \(x, y\)", {"validation_data": x}),
+        (tpu.ArgumentError, r"`validation_data` must be \(x, y\), \(x, y, sample_weight\)", {"validation_data": x}),
         (tpu.DataError, "validation_data: label 4 of sample 0 is not a class", {"validation_data": (x, y * 0 + 4)}),
         (tpu.ArgumentError, "EarlyStopping needs `validation_split`", {"callbacks": tpu.EarlyStopping()}),
         (tpu.ArgumentError, "`callbacks` has 2 of Checkpoint", {"callbacks": [tpu.Checkpoint("a"), tpu.Checkpoint("b")]}),

@@ -5,6 +5,7 @@ import pytest
 
 from amaranth_tpu.sim import tpu
 from amaranth_tpu.sim.data.errors import DataError
+from amaranth_tpu.sim.trainer.order import held_out
 from onnx_models import Builder, weights
 from training_runs import CLASSES, INPUTS
 
@@ -71,6 +72,21 @@ def test_smoothed_labels_are_shares(path, data):
     assert found["accuracy"] == tpu.load(path).evaluate(x, y, "onnx")["accuracy"]
 
 
+def test_the_validation_loss_has_factors_and_shares(rng, path, data, tmp_path):
+    """Factors of samples and smoothed labels belong to the validation loss, factors of classes do not."""
+    (x, y), factors = data, rng.uniform(0, 3, COUNT)
+    shares = np.eye(CLASSES)[y] * 0.8 + 0.2 / CLASSES
+    for split in (0.25, 0):
+        given = {"validation_split": split, "sample_weight": factors} if split else {"validation_data": (x, y, factors)}
+        model = tpu.load(path)
+        done = model.fit(x, y, class_weight={1: 3}, label_smoothing=0.2, verbose=False, **given)
+        model.save(tmp_path / "trained.onnx")
+        held = held_out(1, COUNT, split)[1] if split else np.arange(COUNT)
+        losses = _losses(tmp_path / "trained.onnx", x, shares).sum(axis=1) * factors
+        np.testing.assert_allclose(done.epochs[-1].measured_loss, losses[held].mean(), rtol=0.02)
+        assert done.epochs[-1].accuracy == model.evaluate(x[held], y[held])["accuracy"]
+
+
 def test_wanted_numbers_with_factors(rng, path, data):
     x, _ = data
     wanted, factors = rng.normal(size=(COUNT, CLASSES)), rng.uniform(0, 2, COUNT)
@@ -135,6 +151,7 @@ def test_batches_that_are_refused(path, batches, message):
     "given, message",
     [
         ({"sample_weight": np.ones(3)}, r"sample_weight: must have shape \(48,\) or \(48, 1\), not \(3,\)"),
+        ({"sample_weight": {"y": np.ones(COUNT)}}, "sample_weight: must be one array, for all outputs together, not a dict"),
         ({"sample_weight": np.full(COUNT, -1.0)}, "sample_weight: must hold finite numbers of at least 0"),
         ({"class_weight": {CLASSES: 1}}, "`class_weight` must be a dict of numbers by class number, 0 to 3, not"),
         ({"class_weight": {0: float("nan")}}, "`class_weight` must hold finite numbers of at least 0"),
