@@ -11,6 +11,7 @@ __all__ = ["EpochCallbacks", "compiled_metrics", "is_accuracy", "loss_name", "me
 
 #: Settings of Keras' optimizers that the core lacks.
 _LACKING = ("use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
+_EPSILON = 1e-5  # largest `epsilon`: a core has a least root of 2^-17 in its place
 _LOSSES = {
     "SparseCategoricalCrossentropy": "sparse_categorical_crossentropy",
     "CategoricalCrossentropy": "categorical_crossentropy",
@@ -58,7 +59,7 @@ def with_keras_objects(given, source):
         The Keras model that is trained.
     """
     if _is_keras(given.optimizer):
-        given = _with_optimizer(given)
+        given = _with_optimizer(given, source)
     if any(map(_is_keras, parts := _listed(given.loss))):
         names, smoothings = zip(*map(loss_name, parts))
         if len({*smoothings}) > 1 or smoothings[0] and given.label_smoothing not in (0, smoothings[0]):
@@ -81,14 +82,19 @@ def _listed(value):
     return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _with_optimizer(given):
+def _with_optimizer(given, source):
     one, settings = given.optimizer, given.optimizer.get_config()
     for name in _LACKING:
         if settings.get(name):
             _refuse("optimizer", one, f"has {name}, which the core lacks", f"leave {name} out")
     if settings.get("clipnorm"):
         _refuse("optimizer", one, "has clipnorm, one norm for each weight", "give global_clipnorm, the norm of all, or clipvalue")
+    if settings.get("epsilon", 0) > _EPSILON:
+        _refuse("optimizer", one, f"has epsilon={settings['epsilon']:g}, which the core lacks", "leave epsilon out")
     kind, decay = type(one).__name__, settings.get("weight_decay") or 0.0
+    weights = getattr(getattr(source, "object", None), "trainable_weights", ()) if decay else ()
+    if kept := [weight.path for weight in weights if len(weight.shape) > 1 and not one._use_weight_decay(weight)]:
+        _refuse("optimizer", one, f"excludes {kept[0]} from weight decay", "exclude biases alone, which a core never decays")
     if kind in ("Adam", "AdamW"):
         made = Adam(settings["beta_1"], settings["beta_2"], decay)
     elif kind == "RMSprop" and not (settings["momentum"] or settings["centered"]):
@@ -109,19 +115,25 @@ def _with_optimizer(given):
 
 def _schedule(schedule, kind, settings):
     """Returns the learning rate and the schedule of one of Keras' schedules."""
-    if kind == "ExponentialDecay" and not settings["staircase"]:
-        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']:g}/{settings['decay_steps']}"
+    if kind == "ExponentialDecay" and not settings["staircase"] and settings["decay_steps"] == int(settings["decay_steps"]):
+        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']:g}/{int(settings['decay_steps'])}"
     return 1.0, lambda step: float(schedule(step))
 
 
 def _with_rates(given, scheduler):
     """Returns the arguments with the learning rates of a LearningRateScheduler as their schedule."""
+    if given.learning_rate is None and (given.optimizer == "sgd" or isinstance(given.optimizer, Sgd)):
+        _refuse("callbacks", scheduler, "needs the first learning rate", "give `learning_rate`, or an optimizer of Keras")
+    if given.steps is not None:
+        _refuse("callbacks", scheduler, "needs the number of epochs", "give `epochs` in place of `steps`")
     rates, rate = [], given.learning_rate or 0.001
     for epoch in range(given.epochs or 1):
         try:
             rate = float(scheduler.schedule(epoch, rate))
         except TypeError:
             rate = float(scheduler.schedule(epoch))
+        if not 0 < rate < float("inf"):
+            _refuse("callbacks", scheduler, f"gives the learning rate {rate:g}", "give rates above 0")
         rates.append(rate)
     first = given.learning_rate or rates[0]
     return replace(given, learning_rate=first, schedule=",".join(f"{rate / first:.6g}" for rate in rates))
@@ -136,6 +148,8 @@ def loss_name(loss):
         _refuse("loss", loss, "is not the library's", f"give one of {', '.join(_LOSSES)}")
     if settings.get("reduction") not in ("sum_over_batch_size", "mean"):
         _refuse("loss", loss, f"has the reduction {settings.get('reduction')}", "leave `reduction` out")
+    if settings.get("axis", -1) != -1:
+        _refuse("loss", loss, f"has the axis {settings['axis']}", "leave `axis` out, with the classes along the last axis")
     if settings.get("ignore_class") not in (None, -100):
         _refuse("loss", loss, f"ignores class {settings['ignore_class']}", "give `sample_weight` 0 to what does not count")
     if settings.get("delta", 1) != 1:
@@ -149,7 +163,10 @@ def metric_name(metric):
         return metric
     if (kind := type(metric).__name__) not in _METRICS:
         _refuse("metrics", metric, "is not the library's", "give a function of labels and results")
-    return _METRICS[kind].format(**metric.get_config())
+    settings = metric.get_config()
+    if settings.get("threshold", 0.5) != 0.5:
+        _refuse("metrics", metric, f"has the threshold {settings['threshold']:g}", "give a function of labels and results")
+    return _METRICS[kind].format(**settings)
 
 
 def compiled_metrics(net):
@@ -178,10 +195,11 @@ def _callback(one):
     if kind == "TensorBoard":
         return TensorBoard(one.log_dir)
     if kind == "EarlyStopping" and one.restore_best_weights:
-        if one.monitor != "val_loss" or one.min_delta or one.baseline is not None or one.start_from_epoch:
+        falls = one.monitor == "val_loss" and one.mode != "max"
+        if not falls or one.min_delta or one.baseline is not None or one.start_from_epoch:
             why = "with restore_best_weights has settings other than monitor='val_loss' and patience"
             _refuse("callbacks", one, why, "give tpu.EarlyStopping(patience)")
-        return EarlyStopping(one.patience)
+        return EarlyStopping(max(1, one.patience))  # 0 ends training after an epoch without a lower loss, too
     for name in dir(type(one)):
         if name.startswith("on_") and name not in _CALLED and _is_own(one, name):
             _refuse("callbacks", one, f"has {name}, which fit does not call", "do its work in on_epoch_end")
@@ -213,7 +231,9 @@ class EpochCallbacks:
         if self._model is None:
             raise ArgumentError("`callbacks` of Keras need a model of tpu.from_keras; give functions of an epoch's statistics")
         self._model.stop_training, self._epoch = False, 0
-        self._accuracy = next((name for name, one in compiled_metrics(self._model).items() if one == "accuracy"), "accuracy")
+        metrics = reversed(compiled_metrics(self._model).items())
+        self._names = {getattr(one, "__name__", one): name for name, one in metrics}  # by the library's name
+        self._accuracy = self._names.get("accuracy", "accuracy")
         for one in callbacks:
             one.set_params({"epochs": epochs or 1, "steps": None, "verbose": 0})
             one.set_model(self._model)
@@ -228,8 +248,9 @@ class EpochCallbacks:
         """Calls the callbacks after an epoch. Returns True if one ends training."""
         names = {"loss": figures.loss, self._accuracy: figures.training_accuracy, "learning_rate": figures.rate}
         names |= {"val_loss": figures.measured_loss, f"val_{self._accuracy}": figures.accuracy}
-        names |= {f"val_{name}": value for name, value in figures.metrics.items()}
+        names |= {f"val_{self._names.get(name, name)}": value for name, value in figures.metrics.items()}
         self._logs = {name: value for name, value in names.items() if value is not None}
+        self._epoch = max(self._epoch, figures.epoch - 1)  # of a run that resumes
         self._each("on_epoch_end", self._epoch)
         self._epoch += 1
         if not self._model.stop_training:

@@ -98,6 +98,8 @@ class _Trainer:
         """Returns `(arguments of fit, {name in Keras: name here} of the metrics)` of the model's `compile`."""
         settings, several = self._net._compile_config.config, len(self._net.outputs) > 1
         metrics = _metrics_of_outputs(settings.get("metrics")) if several else compiled_metrics(self._net)
+        if settings.get("weighted_metrics"):
+            raise ArgumentError("`weighted_metrics` is not supported in a strategy's scope; give `metrics`")
         given = {"optimizer": self._net.optimizer, "loss": settings["loss"], "metrics": [*metrics.values()]}
         if settings.get("loss_weights") is not None:
             given["loss_weights"] = settings["loss_weights"]
@@ -212,7 +214,8 @@ def _renamed(history, metrics):
     for start in ("", "val_"):
         accuracy = found.pop(f"{start}accuracy", None)
         found |= {f"{start}{name}": accuracy for name, one in metrics.items() if one == "accuracy" and accuracy}
-    return found
+    names = {f"val_{getattr(one, '__name__', one)}": f"val_{name}" for name, one in metrics.items()}
+    return {names.get(name, name): values for name, values in found.items()}
 
 
 def _check_others(others):
@@ -226,15 +229,16 @@ def _check_others(others):
 def _split(x, y, weights, share):
     """Returns the first part of the samples, and the last `share` of them as validation data, as Keras does."""
     every = [x] if not isinstance(x, (list, tuple, dict)) else list(x.values()) if isinstance(x, dict) else x
-    first = round(len(every[0]) * (1 - share))
+    first = int(len(every[0]) * (1 - share))
 
     def part(value, which):
         if isinstance(value, dict):
             return {name: one[which] for name, one in value.items()}
         return type(value)(one[which] for one in value) if isinstance(value, (list, tuple)) else value[which]
 
-    held = part(x, slice(first, None)), part(y, slice(first, None))
-    return part(x, slice(first)), part(y, slice(first)), None if weights is None else weights[:first], held
+    parts = x, y, *(() if weights is None else (weights,))
+    kept, held = (tuple(part(one, which) for one in parts) for which in (slice(first), slice(first, None)))
+    return *kept, *(None,) * (weights is None), held
 
 
 def _named(net, x):

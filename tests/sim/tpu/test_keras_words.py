@@ -158,6 +158,8 @@ def _remedies(keras):
         ("clipnorm, one norm for each weight; give global_clipnorm", sgd(0.1, clipnorm=1.0), sgd(0.1, global_clipnorm=1.0)),
         ("beside the momentum; give tpu.Sgd(momentum, weight_decay)", sgd(0.1, 0.9, weight_decay=0.1), tpu.Sgd(0.9, 0.1)),
         ("Lion of Keras is not the core's; give Adam,", keras.optimizers.Lion(), keras.optimizers.Adam()),
+        ("epsilon=0.1, which the core lacks; leave epsilon out", keras.optimizers.Adam(epsilon=0.1), keras.optimizers.Adam()),
+        ("kernel from weight decay; exclude biases alone", *(_decaying(keras, name) for name in ("kernel", "bias"))),
     ):
         yield words, {"optimizer": given}, {"optimizer": instead}
     plain = {"loss": loss(from_logits=True)}
@@ -169,10 +171,20 @@ def _remedies(keras):
     words = "on_train_batch_end, which fit does not call; do its work in on_epoch_end"
     called = (calls.LambdaCallback(**{name: lambda *_: None}) for name in ("on_train_batch_end", "on_epoch_end"))
     yield words, *({"callbacks": [one]} for one in called)
-    stopping = calls.EarlyStopping(monitor="loss", restore_best_weights=True), tpu.EarlyStopping(2)
-    yield "with restore_best_weights has settings", *({"callbacks": [one]} for one in stopping)
-    metrics = keras.metrics.AUC(), lambda labels, results: float((results.argmax(1) == labels).mean())
-    yield "AUC of Keras is not the library's; give a function of labels", *({"metrics": [one]} for one in metrics)
+    for settings in ({"monitor": "loss"}, {"mode": "max"}):
+        stopping = calls.EarlyStopping(**settings, restore_best_weights=True), tpu.EarlyStopping(2)
+        yield "with restore_best_weights has settings", *({"callbacks": [one]} for one in stopping)
+    halves = {"callbacks": [calls.LearningRateScheduler(lambda epoch, rate: rate / 2)], "optimizer": "sgd"}
+    yield "needs the first learning rate; give `learning_rate`", halves, halves | {"learning_rate": 0.1}
+    mine = {"metrics": [lambda labels, results: float((results.argmax(1) == labels).mean())]}
+    yield "AUC of Keras is not the library's; give a function of labels", {"metrics": [keras.metrics.AUC()]}, mine
+    yield "has the threshold 0.3; give a function of", {"metrics": [keras.metrics.BinaryAccuracy(threshold=0.3)]}, mine
+
+
+def _decaying(keras, excluded):
+    made = keras.optimizers.AdamW(weight_decay=0.1)
+    made.exclude_from_weight_decay(var_names=[excluded])
+    return made
 
 
 def test_remedies(keras, data):
@@ -234,6 +246,24 @@ def test_two_inputs_and_outputs(keras):
     theirs = keras.Model.evaluate(net, [a, b], [y["kind"], y["size"]], verbose=0)
     assert ours == pytest.approx(theirs, rel=0.02, abs=0.02)
     assert [one.shape for one in net.predict([a, b])] == [(96, 3), (96, 1)]
+
+
+def test_validation_is_as_in_keras(keras, data, tmp_path):
+    """The validation loss has the smoothed labels and the factors of samples, but not those of classes. Metrics have Keras'
+    names. Keras rounds the number of samples down."""
+    (x, y), factors = data, np.random.default_rng(3).uniform(0, 3, 256)
+    with tpu.Strategy().scope():
+        net = _net(keras)
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.3)
+        net.compile(keras.optimizers.SGD(0.1), loss, metrics=[keras.metrics.TopKCategoricalAccuracy(k=2)])
+    y, weights = np.eye(4, dtype=np.float32)[y], {"class_weight": {1: 5.0}, "sample_weight": factors}
+    settings = {"monitor": "val_top_k_categorical_accuracy", "mode": "max", "save_best_only": True}
+    best = keras.callbacks.ModelCheckpoint(str(tmp_path / "best.keras"), **settings)
+    history = net.fit(x, y, epochs=2, validation_split=0.27, callbacks=[best], verbose=0, **weights).history
+    held = keras.Model.evaluate(net, x[186:], y[186:], sample_weight=factors[186:], verbose=0)
+    assert [history["val_loss"][-1], history["val_top_k_categorical_accuracy"][-1]] == pytest.approx(held, rel=0.02)
+    assert (tmp_path / "best.keras").exists()
+    assert net.evaluate(x, y) == pytest.approx(keras.Model.evaluate(net, x, y, verbose=0), rel=0.02)
 
 
 def test_data_sets_in_a_strategy(keras, data):
