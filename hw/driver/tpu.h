@@ -17,18 +17,18 @@ extern "C" {
 /* What a function returns: 0, or why it did not do what it was to. */
 enum tpu_error {
     TPU_OK = 0,
-    TPU_ERROR_NO_CORE = 1,       /* the register `id` is not that of this core */
+    TPU_ERROR_NO_CORE = 1,       /* the register `id` has another value than this core's */
     TPU_ERROR_VERSION = 2,       /* the core's version is not one that this driver, or the network, was made for */
     TPU_ERROR_CONFIGURATION = 3, /* the core's sizes or features are not those that the network was compiled for */
     TPU_ERROR_HEADER = 4,        /* model.h is not as `tpu compile` wrote it */
     TPU_ERROR_IMAGE = 5,         /* the image is not the model.bin of this model.h */
     TPU_ERROR_ADDRESS = 6,       /* a region that is not on a boundary of the bus beat, ends beyond 2^64, or overlaps another */
     TPU_ERROR_ARGUMENT = 7,      /* there is no such region, or no such sample in a batch */
-    TPU_ERROR_BUSY = 8,          /* a run is going on */
+    TPU_ERROR_BUSY = 8,          /* a run is in progress */
     TPU_ERROR_NOT_RECOVERED = 9, /* the last run ended with a fault: tpu_recover comes first */
-    TPU_ERROR_LIMIT = 10,        /* the run goes on, but the limit has passed: wait again, or tpu_recover */
-    TPU_ERROR_DEAD_BUS = 11,     /* registers do not answer, or never change: the core has no clock, or its bus is broken */
-    TPU_ERROR_DEAD_MEMORY = 12,  /* the memory does not answer the core: only the reset of both helps */
+    TPU_ERROR_LIMIT = 10,        /* the limit passed during the run: wait again, or tpu_recover */
+    TPU_ERROR_DEAD_BUS = 11,     /* registers do not respond, or never change: the core has no clock, or its bus is broken */
+    TPU_ERROR_DEAD_MEMORY = 12,  /* the memory does not respond to the core: reset both */
     TPU_ERROR_LINK = 13,         /* a link between cores is not empty after a flush */
 
     /* The core ended the run with a fault: 32 + its cause. tpu.pc is the instruction. */
