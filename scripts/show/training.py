@@ -162,7 +162,7 @@ def _add_comparison(table, figures):
         ", instruction by instruction" if figures["simulator"] == "model" else f", simulated by {figures['simulator']}{cells}"
     )
     bits = f"[{colour}]{figures['mismatched_bits']:,} bits different[/] in {figures['compared_values']:,} values"
-    table.add_row(f"{figures['rtl_steps']:,} steps {where}", bits)
+    table.add_row(f"{figures['rtl_steps']:,} step{'s' * (figures['rtl_steps'] != 1)} {where}", bits)
     if figures["ring"]:
         sent = {*(figures["ring"]["words_sent"] or ())}
         text = f"; {' to '.join(f'{one:,}' for one in sorted({min(sent), max(sent)}))} counted" if sent else ""

@@ -37,7 +37,7 @@ def duration(seconds):
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"about {seconds / size:.0f} {unit}"
-    return f"about {seconds:.0f} s"
+    return f"about {max(seconds, 0):.0f} s"
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ def texts():
 @pytest.mark.parametrize(
     "seconds, text",
     [
+        (-0.3, "about 0 s"),
         (3, "about 3 s"),
         (119, "about 119 s"),
         (120, "about 2 min"),
