@@ -1,4 +1,4 @@
-/* What the example programs of a PC and of Linux share: a batch from a folder that `tpu compile` wrote, on a core behind a port. */
+/* The common part of the programs for a PC and for Linux: runs the batch of a folder that `tpu compile` wrote. */
 
 #ifndef EXAMPLE_BATCH_H
 #define EXAMPLE_BATCH_H

@@ -2,7 +2,7 @@
    the folder that `tpu compile` wrote, the UIO device, and its folder in sysfs; for example
    run net /dev/uio0 /sys/class/uio/uio0/maps.
 
-   Built with -DTPU_SIMULATED and core/, the C model of the core takes the place of the registers; the memory is mapped as ever. */
+   With -DTPU_SIMULATED and core/, the C model of the core replaces the registers. The memory is still mapped. */
 
 #include <stdio.h>
 

@@ -29,14 +29,14 @@ static void fence(const tpu *core)
         core->port->fence(core->port->context);
 }
 
-/* Writes a register that holds what is written to it. */
+/* Writes a register, and checks that it holds the value. */
 static enum tpu_error set_register(const tpu *core, uint32_t offset, uint32_t value)
 {
     write_register(core, offset, value);
     return read_register(core, offset) == value ? TPU_OK : TPU_ERROR_DEAD_BUS;
 }
 
-/* Writes down what a register should have been, and was; returns whether that is `error`. */
+/* Returns OK if `holds` is not 0. Otherwise, records the needed and the found value of a register, and returns `error`. */
 static enum tpu_error expect(tpu *core, int holds, enum tpu_error error, uint32_t offset, uint32_t needed, uint32_t found)
 {
     if (holds)
@@ -50,7 +50,7 @@ static enum tpu_error expect(tpu *core, int holds, enum tpu_error error, uint32_
 #define STATUS_ENDED (TPU_STATUS_DONE_MASK | TPU_STATUS_FAULT_MASK)
 #define STATUS_STATES (STATUS_ENDED | TPU_STATUS_RUNNING_MASK)
 
-/* The status; DEAD_BUS if it is one that no core shows: a bit that does not exist, or two of three states at a time. */
+/* Reads the status. Returns DEAD_BUS if no core has this status: a bit that does not exist is 1, or two of three states. */
 static enum tpu_error read_status(const tpu *core, uint32_t *status)
 {
     uint32_t state;
@@ -96,7 +96,7 @@ enum tpu_error tpu_open(tpu *core, const tpu_port *port)
                   found);
 }
 
-/* Checks what the register `config` says. */
+/* Checks the register `config`. */
 static enum tpu_error check_config(tpu *core, const tpu_needs *needs)
 {
     uint32_t config = read_register(core, TPU_REG_CONFIG);
@@ -106,7 +106,7 @@ static enum tpu_error check_config(tpu *core, const tpu_needs *needs)
     enum tpu_error error;
 
     error = expect(core, n == needs->n, TPU_ERROR_CONFIGURATION, TPU_REG_CONFIG, needs->n, n);
-    if (!error) /* on wider buses than 32 bytes, instructions lie a beat apart */
+    if (!error) /* on a bus wider than 32 bytes, each instruction takes a beat */
         error = expect(core, bus == needs->bus_bytes || (bus && bus < needs->bus_bytes && needs->bus_bytes <= 32),
                        TPU_ERROR_CONFIGURATION, TPU_REG_CONFIG, needs->bus_bytes, bus);
     if (!error)
@@ -114,7 +114,7 @@ static enum tpu_error check_config(tpu *core, const tpu_needs *needs)
     return error;
 }
 
-/* Each field of `features` is one bit, or a number of which any but 0 will do. */
+/* Each field of `features` is one bit, or a number that must not be 0. */
 static enum tpu_error check_features(tpu *core, uint32_t needed)
 {
     uint32_t found = read_register(core, TPU_REG_FEATURES);
@@ -231,7 +231,7 @@ void tpu_interrupt(tpu *core)
     write_register(core, TPU_REG_INTERRUPT, TPU_INTERRUPT_PENDING_MASK);
 }
 
-/* Looks at the status until the bus is at rest and it shows none of `states`, `polls` times at most: DEAD_MEMORY, DEAD_BUS. */
+/* Polls the status until the bus is idle and none of `states` is set, at most `polls` + 1 times: DEAD_MEMORY, DEAD_BUS. */
 static enum tpu_error wait_for_rest(tpu *core, uint32_t polls, uint32_t states)
 {
     uint32_t status;
@@ -250,7 +250,7 @@ static enum tpu_error wait_for_rest(tpu *core, uint32_t polls, uint32_t states)
     return status & states ? TPU_ERROR_DEAD_BUS : TPU_ERROR_DEAD_MEMORY;
 }
 
-/* What the end of a run by a fault returns. */
+/* Reads the fault that ended a run. Returns its error. */
 static enum tpu_error take_fault(tpu *core, uint32_t polls)
 {
     enum tpu_error error;
@@ -292,7 +292,7 @@ enum tpu_error tpu_wait(tpu *core, uint32_t polls)
             return error;
         if (status & STATUS_ENDED)
             break;
-        if (!left--) /* a core that is alive counts */
+        if (!left--) /* a run counts its cycles */
             return read_register(core, TPU_REG_CYCLES) != cycles ? TPU_ERROR_LIMIT : TPU_ERROR_DEAD_BUS;
         if (port->wait)
             port->wait(port->context);
@@ -318,7 +318,7 @@ enum tpu_error tpu_recover(tpu *core, uint32_t polls)
     return wait_for_rest(core, polls, STATUS_STATES);
 }
 
-/* Begins or ends the flush of a core's link; its place in the ring stays. */
+/* Begins or ends the flush of a core's link. The position in the ring stays the same. */
 static enum tpu_error set_flush(const tpu *core, uint32_t flush)
 {
     uint32_t place = read_register(core, TPU_REG_RING) & (TPU_RING_RANK_MASK | TPU_RING_SIZE_MASK);
@@ -366,45 +366,45 @@ const char *tpu_text(enum tpu_error error)
     case TPU_ERROR_NO_CORE:
         return "there is no core at this address";
     case TPU_ERROR_VERSION:
-        return "the core is of another version";
+        return "the core's version does not fit the driver or the network";
     case TPU_ERROR_CONFIGURATION:
-        return "the core is not of the configuration that the network was compiled for";
+        return "the core's configuration does not fit the network";
     case TPU_ERROR_HEADER:
-        return "the network's header was changed after it was made";
+        return "model.h was changed after it was written";
     case TPU_ERROR_IMAGE:
-        return "the image is not that of the network's header";
+        return "the image does not match model.h";
     case TPU_ERROR_ADDRESS:
-        return "a region is not on a boundary of the bus beat, or overlaps another";
+        return "a region is not aligned to the bus beat, or overlaps another";
     case TPU_ERROR_ARGUMENT:
-        return "there is no such region or sample";
+        return "no such region or sample";
     case TPU_ERROR_BUSY:
-        return "a run is going on";
+        return "a run is in progress";
     case TPU_ERROR_NOT_RECOVERED:
-        return "the last run ended with a fault, and the core was not reset since";
+        return "the last run ended with a fault, and the core was not recovered";
     case TPU_ERROR_LIMIT:
         return "the run did not end within the limit";
     case TPU_ERROR_DEAD_BUS:
-        return "the core's registers do not answer, or never change";
+        return "the core's registers do not respond, or never change";
     case TPU_ERROR_DEAD_MEMORY:
-        return "the memory does not answer the core";
+        return "the memory does not respond to the core";
     case TPU_ERROR_LINK:
         return "a link between cores is not empty after a flush";
     case TPU_ERROR_FAULT:
         return "the core ended the run with an unknown fault";
     case TPU_ERROR_ILLEGAL:
-        return "fault ILLEGAL: an instruction that the core does not have";
+        return "fault ILLEGAL: the core does not have the instruction";
     case TPU_ERROR_RANGE:
-        return "fault ADDRESS: an instruction beyond a region or a memory";
+        return "fault ADDRESS: an access outside a region or a memory";
     case TPU_ERROR_LENGTH:
         return "fault LENGTH: an instruction with a count of 0";
     case TPU_ERROR_BUS_READ:
-        return "fault BUS_READ: the memory answered a read with an error";
+        return "fault BUS_READ: error response to a read";
     case TPU_ERROR_BUS_WRITE:
-        return "fault BUS_WRITE: the memory answered a write with an error";
+        return "fault BUS_WRITE: error response to a write";
     case TPU_ERROR_TIMEOUT:
         return "fault TIMEOUT: the core made no progress";
     case TPU_ERROR_RING:
-        return "fault RING: the core is in no ring, its links need a flush, or its neighbour sent something else";
+        return "fault RING: no valid position in a ring, links that need a flush, or a neighbour with another RING";
     }
     return "an unknown error";
 }

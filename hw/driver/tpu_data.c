@@ -1,7 +1,7 @@
-/* A network's header, image and data; no register is touched here. See tpu.h.
+/* The header, image and data of a network, without access to registers. See tpu.h.
 
-   Memory that the core shares is accessed through volatile pointers: so a compiler keeps these accesses in order with those to
-   the registers, and makes no call of memcpy or memset of them. */
+   Memory shared with the core is accessed through volatile pointers. A compiler therefore keeps the order of these accesses and
+   the accesses to registers, and does not replace them by memcpy or memset. */
 
 #include "tpu.h"
 
@@ -91,7 +91,7 @@ typedef union number {
     uint32_t bits;
 } number;
 
-/* Memory is little endian, whatever the CPU is. */
+/* Memory is little endian, also on a big-endian CPU. */
 #if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define LITTLE16(word) ((uint16_t)((word) >> 8 | ((word)&0xFFu) << 8))
 #define LITTLE32(word) ((word) >> 24 | ((word) >> 8 & 0xFF00u) | ((word)&0xFF00u) << 8 | (word) << 24)
@@ -100,7 +100,7 @@ typedef union number {
 #define LITTLE32(word) (word)
 #endif
 
-/* Bits of a binary32 number -> bits of bfloat16. */
+/* Returns the bits of the bfloat16 for the bits of a binary32. */
 static uint32_t to_bfloat16(uint32_t bits)
 {
     uint32_t size = bits & 0x7FFFFFFFu;
@@ -112,7 +112,7 @@ static uint32_t to_bfloat16(uint32_t bits)
     return (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
 }
 
-/* The outer loops of a copy: where their innermost one begins. */
+/* The state of the outer loops of a copy: the start of its innermost loop. */
 typedef struct rounds {
     uint32_t value, place, round[TPU_LOOPS];
 } rounds;
@@ -127,7 +127,7 @@ static void begin(rounds *at, const tpu_copy *copy, uint32_t offset)
         at->round[loop] = 0;
 }
 
-/* Goes on to the next innermost loop; returns whether there is one. */
+/* Advances to the next innermost loop. Returns 0 after the last one. */
 static int next(rounds *at, const tpu_copy *copy)
 {
     uint32_t loop = TPU_LOOPS - 1;

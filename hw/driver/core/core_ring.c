@@ -122,7 +122,7 @@ int tpu_core_exchange(tpu_core *core)
         if (match && fields_of(each)[F_ROUNDS] == rounds)
             tpu_core_end_ring(each);
         else
-            each->is_waiting = 0; /* its RING never ends: it goes on until its program is stuck */
+            each->is_waiting = 0; /* its RING never ends: its program continues until it blocks */
         each = each->next;
     } while (each != core);
     return 1;

@@ -1,4 +1,4 @@
-/* The core as a C99 program, behind the port of the driver: the same programs, the same bits, no timing.
+/* The C model of the core, behind the port of the driver: the same programs and bits, without timing.
 
    Compile all files of this folder and link them with the driver. README.md of the driver has an example. */
 
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* One core. `config` and `features` are the values of these registers; the other sizes are those of hw/config.py. */
+/* One core. `config` and `features` are the values of these registers; hw/config.py defines the other sizes. */
 typedef struct tpu_core_config {
     uint32_t config, features;
     uint32_t unified_buffer_depth, accumulator_depth, bias_depth, weight_fifo_depth, update_depth, ring_depth;
@@ -23,8 +23,8 @@ typedef struct tpu_core_config {
 /* Returns the smallest core that runs a compiled network: `&model.needs` of model.h. */
 tpu_core_config tpu_core_for(const tpu_needs *needs);
 
-/* Host memory: returns the place of the `bytes` bytes at a bus address, or 0, which is an error response of the bus. The place
-   must stay valid until the run has ended. `writes` is 1 if the core writes them. */
+/* Host memory: returns a pointer to the `bytes` bytes at a bus address, or 0 for an error response of the bus. The pointer must
+   stay valid until the run has ended. `writes` is 1 if the core writes them. */
 typedef void *tpu_core_memory(void *context, uint64_t address, uint64_t bytes, int writes);
 
 /* Host memory that consists of arrays: tpu_core_arrays is a tpu_core_memory with a `tpu_core_map` as context. */
@@ -41,7 +41,7 @@ typedef struct tpu_core_map {
 void *tpu_core_arrays(void *map, uint64_t address, uint64_t bytes, int writes);
 
 /* Returns a core after power-up with all memories 0. Returns 0 if there is not enough memory, or no core has such a `config`.
-   `context` is given to `memory`. */
+   `context` is passed to `memory`. */
 typedef struct tpu_core tpu_core;
 tpu_core *tpu_core_new(const tpu_core_config *config, tpu_core_memory *memory, void *context);
 void tpu_core_free(tpu_core *core);
@@ -50,8 +50,8 @@ void tpu_core_free(tpu_core *core);
    needs its register `ring`. */
 void tpu_core_join(tpu_core *const *cores, uint32_t count);
 
-/* The functions of a tpu_port with a tpu_core as context. A run is executed when it starts. To a program that polls, it lasts for
-   two looks at the status, and then until the other cores of a ring have executed the same RINGs. */
+/* The functions of a tpu_port with a tpu_core as context. A run is executed when it starts. The status shows it as running for
+   two polls, and then until the other cores of a ring have executed the same RINGs. */
 uint32_t tpu_core_read(void *core, uint32_t offset);
 void tpu_core_write(void *core, uint32_t offset, uint32_t value);
 

@@ -26,7 +26,7 @@ module bench #(
 
     system #(.BUS_WIDTH(BUS_WIDTH)) system (.*);
 
-    // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
+    // The memory starts at address 0. The bit above its last address bit is 1 for all addresses outside it.
     wire [RAM_WIDTH:0] write_place = {m_axi_awaddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], m_axi_awaddr[RAM_WIDTH-1:0]};
     wire [RAM_WIDTH:0] read_place = {m_axi_araddr[31:RAM_WIDTH] != RAM[31:RAM_WIDTH], m_axi_araddr[RAM_WIDTH-1:0]};
 

@@ -1,13 +1,13 @@
-// Between a CPU with two Wishbone ports, for instructions and for data, and what it reaches: one access at a time, data first.
+// The bus of a CPU with two Wishbone ports, for instructions and for data. It makes one access at a time; data has priority.
 //
 //   0x1000_0000  local memory    an access to `local`, a word a cycle
 //   0x4000_0000  RAM             reads: lines of 32 bytes by AXI4 bursts, for its caches; writes: single words by AXI4-Lite
 //   0x8000_0000  the core        registers by AXI4-Lite
 //   0x9000_0000  peripherals     an access to `local`
 //
-// Words and registers are waited for within a limit: where nobody answers within LIMIT cycles, or with an error, a read gives
-// 0xFFFFFFFF. A port that owes an answer then is `lost`, and not asked again until the reset. The CPU goes on while a write is on
-// its way, but its next access beyond what is near waits until that has landed.
+// After LIMIT cycles without a response of the AXI4-Lite port, or after an error response, a read returns 0xFFFFFFFF. A port that
+// owes a response is `lost`: it gets no access until the reset. The CPU does not wait for the end of a write, but its next access
+// to RAM or to the core does.
 
 module cpu_bus #(
     parameter integer BUS_WIDTH = 64,               // of the RAM, up to 256
@@ -27,9 +27,9 @@ module cpu_bus #(
     input  wire [31:0]          d_data,
     input  wire [2:0]           d_cti,
     output wire                 d_ack,
-    output wire [31:0]          q,                  // what either reads
+    output wire [31:0]          q,                  // read data of both ports
 
-    output wire [31:0]          local_address,      // what is near: `local_q` comes a cycle later
+    output wire [31:0]          local_address,      // local memory and peripherals; `local_q` is one cycle later
     output wire                 local_write,
     input  wire [31:0]          local_q,
     input  wire                 detached,           // accesses to the core's registers lead nowhere
@@ -67,7 +67,7 @@ module cpu_bus #(
     reg [2:0] state;
     reg       data_turn;
 
-    // --- Who has the turn, and what it asks for. ---
+    // --- The port that is served, and its access. ---
 
     wire        for_data = state == IDLE ? d_stb : data_turn;
     wire        stb = for_data ? d_stb : i_stb;
@@ -77,7 +77,7 @@ module cpu_bus #(
     wire [3:0]  place = adr[29:26];
     wire        near = place == SRAM || place == PERIPHERALS;
 
-    reg         out, lost;          // a word is out; its answer never came
+    reg         out, lost;          // an AXI4-Lite access is outstanding; its response never arrived
     reg  [9:0]  timer;
     reg  [31:0] word;
     reg  [255:0] line;

@@ -1,9 +1,9 @@
-// What the CPU has near: a serial line, counters of cycles and of bytes, and the end of the simulation.
+// The peripherals of the CPU: a serial line, counters of cycles and of bytes, and the end of the simulation.
 //
-//   0x00  write: a byte for the line      0x04  read: 1 if there is room for one
-//   0x08  read: cycles                    0x0C  read: bytes that the CPU has read from RAM    0x10  written
-//   0x14  write: detach the core's registers (1), or reach them again (0)
-//   0x18  write: end, with this status
+//   0x00  write: a byte for the line      0x04  read: 1 if there is room for a byte
+//   0x08  read: cycles                    0x0C  read: bytes that the CPU has read from RAM    0x10  read: bytes written
+//   0x14  write: 1 detaches the core's registers, 0 attaches them
+//   0x18  write: ends the simulation with this status
 
 module peripherals (
     input  wire        clk,
@@ -13,7 +13,7 @@ module peripherals (
     input  wire [31:0] data,
     output reg  [31:0] q,               // a cycle after the address
     input  wire        line_read,       // the CPU has read 32 bytes of RAM
-    input  wire        word_written,    // or written 4
+    input  wire        word_written,    // the CPU has written 4 bytes of RAM
     output reg         detached,
     output wire        line,            // serial
     output reg         ended,

@@ -6,7 +6,7 @@
 //                         |               '----------------------------------+--.
 //                         '-- lines -----------------------------------------'--+--> m_axi (RAM)
 //
-// Answers are told apart by their ID, whose upper bit is 1 for a line of the CPU; the lower ones are the SoC's.
+// The upper bit of a response's ID is 1 for a line of the CPU; the lower bits are the ID of the SoC.
 
 module system #(
     parameter integer BUS_WIDTH = 64                // of the core and of the RAM, in bits
@@ -68,7 +68,7 @@ module system #(
         .dBusWishbone_CTI(d_cti), .dBusWishbone_BTE()
     );
 
-    // --- Where its accesses go. ---
+    // --- The bus of the CPU. ---
 
     wire [31:0] local_address, araddr_line, h_awaddr, h_wdata, h_araddr, h_rdata;
     wire        local_write, detached, line_read, word_written, arvalid_line, arready_line;
@@ -94,7 +94,7 @@ module system #(
         .m_axil_rdata(h_rdata), .m_axil_rresp(h_rresp), .m_axil_rvalid(h_rvalid)
     );
 
-    // --- Near. ---
+    // --- Local memory and peripherals. ---
 
     wire at_sram = local_address[31:28] == 4'h1;
     reg [31:0] sram [0:SRAM_WORDS-1];
@@ -121,7 +121,7 @@ module system #(
 
     assign m_axi_awid[2] = 0;
 
-    // Its ports to the RAM are the system's own, but for IDs and for what the CPU's lines share.
+    // Its ports to the RAM are the ports of the system, except for IDs and the read channels that it shares with the CPU's lines.
     soc #(.BUS_WIDTH(BUS_WIDTH), .CORE_BASE(32'h8000_0000)) soc (
         .s_axil_awaddr(h_awaddr), .s_axil_awvalid(h_awvalid), .s_axil_awready(h_awready),
         .s_axil_wdata(h_wdata), .s_axil_wstrb(h_wstrb), .s_axil_wvalid(h_wvalid), .s_axil_wready(h_wready),
@@ -135,9 +135,9 @@ module system #(
         .*
     );
 
-    // --- The RAM's read port: a line of the CPU goes first, between two bursts of the SoC. ---
+    // --- The RAM's read port: a line of the CPU has priority between two bursts of the SoC. ---
 
-    reg  waits, for_line_before;        // an address has been shown, and must stay until it is taken
+    reg  waits, for_line_before;        // an address is valid, and must stay until it is accepted
     wire for_line = waits ? for_line_before : arvalid_line;
 
     assign m_axi_arvalid = for_line ? arvalid_line : arvalid_soc;

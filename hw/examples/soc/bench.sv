@@ -67,7 +67,7 @@ module bench #(
         .DATA_WIDTH(BUS_WIDTH), .ADDRESS_WIDTH(MEMORY_WIDTH + 1), .ID_WIDTH(2), .BYTES(1 << MEMORY_WIDTH)
     ) memory (
         .aclk(clk), .aresetn(rst_n),
-        // The memory is asked for addresses from 0; the bit above its last one stands for whatever is not its own.
+        // The memory starts at address 0. The bit above its last address bit is 1 for all addresses outside it.
         .s_axi_awid(awid), .s_axi_awaddr({awaddr[31:MEMORY_WIDTH] != 12'h400, awaddr[MEMORY_WIDTH-1:0]}),
         .s_axi_awlen(awlen), .s_axi_awsize(awsize), .s_axi_awburst(awburst), .s_axi_awvalid(awvalid), .s_axi_awready(awready),
         .s_axi_wdata(wdata), .s_axi_wstrb(wstrb), .s_axi_wlast(wlast), .s_axi_wvalid(wvalid), .s_axi_wready(wready),

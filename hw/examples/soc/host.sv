@@ -1,7 +1,7 @@
-// In the place of a processor: carries out a script of register and memory accesses over AXI4-Lite, each within a limit of
-// cycles, and stops at the first that goes wrong.
+// Executes a script of register and memory accesses over AXI4-Lite, in place of a processor. Each step has a limit of cycles. The
+// script stops at the first failure.
 //
-// The script is a file for $readmemh, by plusarg script=FILE, one step a line: operation (4 bits), address (32), data (32).
+// The plusarg script=FILE names a file for $readmemh, with one step a line: operation (4 bits), address (32), data (32).
 //   0  end           the script passed
 //   1  write         data to address
 //   2  check         that address reads as data
@@ -17,11 +17,11 @@ module host #(
     input  wire        irq,
     output reg         passed,
     output reg         failed,
-    output reg  [31:0] step,                // where the script is
+    output reg  [31:0] step,                // position in the script
     output reg  [3:0]  operation,
     output reg  [31:0] address,
     output reg  [31:0] data,
-    output reg  [31:0] found,               // what was last read
+    output reg  [31:0] found,               // data of the last read
 
     output wire [31:0] m_axil_awaddr,
     output reg         m_axil_awvalid,

@@ -7,10 +7,10 @@
 //   the core's AXI4 manager ------------'
 //
 // The interconnect
-//   * takes one read and one write of the host at a time; those that go to memory become bursts of one full-width beat;
-//   * tells answers apart by their ID, whose upper bit is 0 for the core, 1 for the host; the lower one is the core's own;
-//   * lets the host go first, between two bursts of the core. AXI4 write data come in the order of their addresses, so
-//     the host's write waits for the last beat of the core's bursts that are out, and holds back the next one.
+//   * accepts one read and one write of the host at a time; an access to memory becomes a burst of one full-width beat;
+//   * routes responses by the upper bit of their ID: 0 for the core, 1 for the host. The lower bit is the core's own ID;
+//   * gives the host priority between two bursts of the core. AXI4 write data are in the order of their addresses. So the
+//     host's write waits for the last beat of the core's open bursts, and stalls the next burst.
 
 module soc #(
     parameter integer BUS_WIDTH = 64,               // of the core and of the memory, in bits
@@ -73,7 +73,7 @@ module soc #(
     localparam [31:0] BEAT_MASK = ~(BEAT - 1);
     localparam CORE = 1'b0, HOST = 1'b1;
 
-    // --- The core. Ports that this SoC has no use for stay open: lock, cache, prot, qos. ---
+    // --- The core. Outputs that this SoC does not use are open: lock, cache, prot, qos. ---
 
     wire                   awready_core, wready_core, bvalid_core, arready_core, rvalid_core;   // its registers
     wire [1:0]             bresp_core, rresp_core;
@@ -109,7 +109,7 @@ module soc #(
         .m_axi_rvalid(rvalid), .m_axi_rready(rready)
     );
 
-    // --- The host's write: taken whole, passed on, and forgotten with its answer. ---
+    // --- The host's write: address and data are held until the response is accepted. ---
 
     reg address_taken, data_taken, address_sent, data_sent;
     wire write_taken = address_taken && data_taken;
@@ -145,8 +145,8 @@ module soc #(
 
     // --- The memory's write port. ---
 
-    reg [4:0] open;         // bursts of the core with data to come; it never has more than 16 out
-    reg       core_waits;   // its address has been shown, and must stay until it is taken
+    reg [4:0] open;         // bursts of the core that lack data, at most 16
+    reg       core_waits;   // its address is valid, and must stay until it is accepted
     wire      core_may = !host_granted && (core_waits || !host_writes);
 
     assign m_axi_awvalid = host_granted ? !address_sent : awvalid && core_may;
@@ -181,7 +181,7 @@ module soc #(
     reg  read_taken, read_sent;
     wire read_registers = read_address[31:9] == CORE_BASE[31:9];
     wire host_reads = read_taken && !read_registers && !read_sent;
-    reg  read_waits, read_owner;        // an address has been shown, and must stay until it is taken
+    reg  read_waits, read_owner;        // an address is valid, and must stay until it is accepted
     wire read_by_host = read_waits ? read_owner : host_reads;
 
     assign s_axil_arready = !read_taken;

@@ -1,4 +1,4 @@
-/* What cpu_data.h declares, as files of bytes. */
+/* The arrays that cpu_data.h declares, from files. */
     .macro array name, file
     .balign 32
     .global \name

@@ -33,7 +33,7 @@ static uint32_t largest(const int32_t *values, uint32_t count)
     return best;
 }
 
-/* A line: who, which digit, what it is, its cost if there is one of its own, all results. */
+/* Prints a line: unit, digit, its class, its cost if known, all results. */
 static void show(const char *who, uint32_t digit, uint32_t answer, const uint32_t *cost, const void *results)
 {
     put_text(who);

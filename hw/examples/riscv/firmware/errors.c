@@ -1,4 +1,4 @@
-/* What can go wrong, one after the other: each with its own error, within its limit, and the core runs again afterwards. */
+/* Provokes the errors of the driver. Each call must return its own error within its limit, and the core must run again. */
 
 #include "cpu_data.h"
 #include "model.h"
@@ -27,7 +27,7 @@ typedef struct entry {
 static entry log[32];
 static uint32_t entries;
 
-/* Writes down what the call since the last one returned, and how long it took: the serial line is slower than a run. */
+/* Records the result and the duration of a call. The serial line is too slow to print them at once. */
 static void expect(const char *what, enum tpu_error needed, enum tpu_error found)
 {
     entry *one = &log[entries++ & 31];
