@@ -48,9 +48,9 @@ OUTSTANDING_WRITES = 16
 class Tpu(wiring.Component):
     """A bfloat16 tensor processing unit behind an AXI4 manager and an AXI4-Lite subordinate port.
 
-    The core has one clock and two resets. Only `aresetn` resets the registers, the run control and the bus managers (domain
-    `bus`). All other blocks are in reset between runs (domain `sync`). So each run, and each recovery from a fault, begins from
-    the same state, except for the contents of the memories on the chip and the weights in the array.
+    The core has one clock and two resets. Only `aresetn` resets the registers, the run control, the bus managers and the links of
+    the ring (domain `bus`). All other blocks are in reset between runs (domain `sync`). So each run, and each recovery from a
+    fault, begins from the same state, except for the contents of the memories on the chip and the weights in the array.
 
     Parameters
     ----------

@@ -38,8 +38,8 @@ class UpdateTimes:
 class UpdateLane(wiring.Component):
     """The arithmetic of UPDATE for one lane: V' = bf16(G + momentum * V) and W' = W + rate * V'.
 
-    The multipliers and adders are those of a cell, and both results have +0 for -0. Throughput is one parameter a cycle. Operands
-    and result belong to the cycles of :class:`UpdateTimes`. There is no flow control and no reset.
+    Multipliers and adders are the same as in a cell, and both results have +0 for -0. Throughput is one parameter a cycle.
+    Operands and result belong to the cycles of :class:`UpdateTimes`. There is no flow control and no reset.
 
     Parameters
     ----------

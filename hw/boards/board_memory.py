@@ -21,6 +21,9 @@ _GROUP = 2
 class BoardMemory(wiring.Component):
     """A memory with an AXI4 and an AXI4-Lite port, both subordinate. A write takes effect before its response.
 
+    AXI4 bursts must be INCR with full-width beats, as a core issues them: AxSIZE and AxBURST are ignored. The response to an
+    address outside the memory is DECERR.
+
     Parameters
     ----------
     size : int

@@ -61,7 +61,7 @@ class SdramCommands(wiring.Component):
     operations : stream of operation_layout, in
     data : width, in
     strobe : width / 8, in
-        What the accepted write writes, held from the operation's transfer until `written`.
+        Data and byte enables of the accepted write, held from the operation's transfer until `written`.
     written : 1, out
         The accepted write has its data. Later operations find it in the memory.
     found_valid : 1, out

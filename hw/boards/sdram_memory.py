@@ -14,8 +14,11 @@ __all__ = ["SdramMemory"]
 class SdramMemory(wiring.Component):
     """An SDRAM chip behind an AXI4 and an AXI4-Lite port, both subordinate. Later reads find the data of an answered write.
 
-    The manager holds RREADY high at all times. Reads and writes share the chip: when bursts of both wait, they take turns. A
-    write burst whose next beat has no data does not delay reads.
+    AXI4 bursts must be INCR with full-width beats, as a core issues them: AxSIZE and AxBURST are ignored. The manager must hold
+    RREADY high at all times. The response to an address outside the chip is DECERR.
+
+    Reads and writes share the chip. If bursts of both wait, they take turns. A write burst whose next beat has no data does not
+    delay reads.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class SerialBridge(wiring.Component):
     silence, patience : int
         Cycles, rounded up to a power of two.
     words : int
-        Most data words of a frame, up to 512.
+        Most data words of a frame: 5, as IDENTIFY returns, to 512.
     identity : dict
         Words `memory` and `clock` of the answer to IDENTIFY.
 
@@ -52,8 +52,8 @@ class SerialBridge(wiring.Component):
     """
 
     def __init__(self, *, step, silence, identity, patience=1 << 12, words=256):
-        if not 1 <= words <= 512:
-            raise ValueError(f"words must be 1 to 512, not {words!r}")
+        if not len(IDENTITY) <= words <= 512:
+            raise ValueError(f"words must be {len(IDENTITY)} to 512, not {words!r}")
         if silence < patience:
             raise ValueError(f"silence must be at least patience ({patience}), not {silence!r}")
         self.step = step

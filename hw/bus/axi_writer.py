@@ -55,8 +55,9 @@ class AxiWriter(wiring.Component):
     In the cycle after a response, `client.answered` is 1, with `client.error` if the response is not OKAY. Up to `outstanding`
     bursts are in flight.
 
-    `control.flush` cancels all bursts. Bursts that AXI has accepted are completed, with `wstrb` 0, so that no byte is written.
-    From the next cycle on no new burst is taken until the last response has arrived (`control.quiet`).
+    `control.flush` cancels all bursts. AXI does not allow withdrawing a burst: each burst that was taken is completed. Its beats
+    that were not on the bus yet have `wstrb` 0, so that they write no byte. From the next cycle on no new burst is taken until
+    the last response has arrived (`control.quiet`).
 
     Bursts carry the ID `own.id`. They wait after a reset until the ID is `settled`. Responses with the other ID belong to bursts
     from before the reset. They are accepted and discarded.

@@ -23,8 +23,8 @@ def region_registers():
 class ControlRegisters(wiring.Component):
     """AXI4-Lite registers with one outstanding read and one outstanding write. The response is always OKAY.
 
-    Unmapped addresses read as 0. A write is accepted one cycle after both its address and its data are valid. Read data follow
-    two cycles after the address.
+    Unmapped addresses read as 0, and writes to them have no effect. The lowest two bits of an address are ignored. A write is
+    accepted one cycle after both its address and its data are valid. Read data follow two cycles after the address.
 
     Parameters
     ----------

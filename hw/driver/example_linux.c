@@ -1,5 +1,5 @@
-/* A program for Linux: runs the batch of samples that `tpu compile` wrote on a core behind UIO, and compares every result. Arguments:
-   the folder that `tpu compile` wrote, the UIO device, and its folder in sysfs; for example
+/* A program for Linux: runs the batch of samples that `tpu compile` wrote on a core behind UIO, and compares every result.
+   Arguments: the folder that `tpu compile` wrote, the UIO device, and its folder in sysfs; for example
    run net /dev/uio0 /sys/class/uio/uio0/maps.
 
    With -DTPU_SIMULATED and core/, the C model of the core replaces the registers. The memory is still mapped. */

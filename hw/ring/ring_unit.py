@@ -23,8 +23,8 @@ class RingUnit(wiring.Component):
     """The unit that executes RING operations, one at a time. An operation is `done` when its last vector is written and sent.
 
     The latency of a vector is `latency` + 1 cycles, from the handshake at `received` until it is offered at `sent`. Each own
-    vector is read once, and each result is written once. While `running` is 0, all state but the link's is reset. Received
-    vectors are kept, since the neighbour may be one run ahead, and an offered vector stays offered.
+    vector is read once, and each result is written once. All state except the links' is reset in the second cycle in which
+    `running` is 0. Received vectors are kept, since the neighbour may be one run ahead, and an offered vector stays offered.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ class RingUnit(wiring.Component):
     Members
     -------
     running : 1, in
-        A run is in progress. Outside a run, the unit accepts no operation and does not access the unified buffer.
+        A run is in progress. Outside a run, the unit accepts no operation from the second cycle on, and does not access the
+        unified buffer from the third cycle on. `running` must be 0 for at least two cycles between runs.
     position : ring position, in
         See :func:`hw.spec.run_ports.ring_position`.
     port : unit port of :func:`hw.spec.operations.ring_layout`, in

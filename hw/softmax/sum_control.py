@@ -31,7 +31,7 @@ class SumControl(wiring.Component):
         Groups of a tile.
     tiles : shape
     align, later : int
-        Cycles from the key of a group to its `base`, and from the output `loaded` to `powered`. Defaults: those of
+        Cycles from the key of a group to its `base`, and from the output `loaded` to `powered`. Defaults: the latencies of
         :class:`.SoftmaxLane`.
     normalize : bool
         True to add the member `thrice`.

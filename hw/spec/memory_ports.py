@@ -48,7 +48,8 @@ def loads_port(transfer, vector_width):
 
 
 def vectors_port(n, weight_rows=1):
-    """Vectors of weights for the weight FIFO, without backpressure, seen from the writer.
+    """Returns the signature of the port that writes vectors of weights to the weight FIFO, as seen from the writer. There is no
+    backpressure.
 
     Members
     -------
@@ -61,7 +62,8 @@ def vectors_port(n, weight_rows=1):
 
 
 def weight_edge(rows, weight_rows=1):
-    """The left edge of the array for weights, seen from the weight FIFO. Row r is r cell latencies later than row 0.
+    """Returns the signature of the left edge of the array for weights, as seen from the weight FIFO. Row r is r cell latencies
+    later than row 0.
 
     Members
     -------
@@ -76,7 +78,8 @@ def weight_edge(rows, weight_rows=1):
 
 
 def sums_edge(n):
-    """The upper and the lower edge of the array, seen from the accumulators. Column c is c cycles later than column 0.
+    """Returns the signature of the upper and the lower edge of the array, as seen from the accumulators. Column c is c cycles
+    later than column 0.
 
     Members
     -------

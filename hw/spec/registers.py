@@ -1,4 +1,4 @@
-"""The register map of the AXI4-Lite slave: the one source of hardware, driver, tests and datasheet."""
+"""The register map of the AXI4-Lite port: the only source for hardware, driver, tests and datasheet."""
 
 from dataclasses import dataclass
 from functools import reduce

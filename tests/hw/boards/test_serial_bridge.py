@@ -300,7 +300,7 @@ def test_bus_without_an_answer(rounds):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"words": 0}, "words must be 1 to 512, not 0"),
+        ({"words": 4}, "words must be 5 to 512, not 4"),
         ({"words": 513}, "words"),
         ({"silence": 63}, "silence must be at least patience"),
     ],

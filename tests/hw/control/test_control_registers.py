@@ -85,7 +85,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
             strobe = rng.choice((15, rng.getrandbits(4)))
             write = [False, False, rng.choice(offsets) | rng.choice((0, 0, 3)), rng.getrandbits(32), strobe]
         if read is None and rng.random() < eager:
-            read = rng.choice(offsets)
+            read = rng.choice(offsets) | rng.choice((0, 0, 3))
         if write:
             write[0] |= rng.random() < eager
             write[1] |= rng.random() < eager
@@ -130,7 +130,7 @@ async def accesses(ports, rng, *, config, eager, cycles):
         if coming is not None:
             expected.append(coming)
         if read is not None and takes[2]:
-            name = next((register.name for register in registers if register.offset == read), None)
+            name = next((register.name for register in registers if register.offset == read & ~3), None)
             asked, read = name or "", None
             accepted[0] += 1
         assert takes[0] == takes[1] and (write is not None and write[0] and write[1] or not takes[0])
