@@ -18,7 +18,7 @@ class SdramMemory(wiring.Component):
     RREADY high at all times. The response to an address outside the chip is DECERR.
 
     Reads and writes share the chip. If bursts of both wait, they take turns. A write burst whose next beat has no data does not
-    delay reads.
+    delay reads. A reset initialises the chip again; its contents are then undefined.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from .mapping import map_design
 
 __all__ = ["LEFT_OUT", "array_figures", "core_report"]
 
-#: What the figures leave out, as the command prints it.
+#: The parts that the figures leave out, as the command prints them.
 LEFT_OUT = (
     "Left out: wires, the clock tree, test logic, and memories, whose bits are counted. The delay excludes clock to output and "
     "setup of registers. The energy excludes leakage; its higher value has the glitches of equal gate delays."

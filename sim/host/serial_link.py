@@ -42,9 +42,10 @@ class LinkError(RuntimeError):
 class SerialLink:
     """Access to a board's memory and to the registers of its core, over a serial line, by frames with checksums.
 
-    One request is in flight at a time. A request that the board reports as not received is sent again, up to `retries` times. A
-    request with a missing or damaged answer is also sent again, if repeating it is safe. After a failure, the link stays silent
-    until the board is certainly ready for the next transfer.
+    One request is in flight at a time. A request that the board reports as not received is sent again, up to `retries` times. If
+    repeating a request is not safe, the report must have the tag of the request: the board also answers noise. A request with a
+    missing or damaged answer is sent again if repeating it is safe. After a failure, the link stays silent until the board is
+    certainly ready for the next transfer.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ class SerialLink:
             body = _HEAD.pack(operation.value, self._tag, count) + address.to_bytes(4, "little") + data
             frame = bytes([REQUEST]) + body + zlib.crc32(body).to_bytes(4, "little")
             await self._transport.send(frame)
-            status, found = await self._answer(answer, len(frame))
+            status, found = await self._answer(answer, len(frame), again)
             if status is Status.OK:
                 self._settled = True
                 return found
@@ -134,7 +135,7 @@ class SerialLink:
     def _seconds(self, size):
         return self._timeout + 10 * size / self._baud
 
-    async def _answer(self, words, sent):
+    async def _answer(self, words, sent, again):
         """Receives an answer of `words` words. Returns `(status, data)`. For an unreadable answer, returns None and the
         reason."""
         head = await self._transport.receive(1 + _HEAD.size, self._seconds(sent + 1 + _HEAD.size))
@@ -154,9 +155,10 @@ class SerialLink:
         if code not in [status.value for status in Status]:
             return None, "the bytes received are not an answer"
         status = Status(code)
-        # A request that the board could not read may have another tag.
-        if status in NOT_RECEIVED:
+        if status in NOT_RECEIVED and (again or tag == self._tag):
             return status, b""
+        if status in NOT_RECEIVED:  # the answer to a request whose head was damaged, or to noise; the request may have its own
+            return await self._answer(words, 0, again)
         if tag != self._tag or count != (words if status is Status.OK else 0):
             return None, "an answer came to something else"
         return status, data
@@ -172,5 +174,5 @@ class RegisterPort:
         return int.from_bytes(await self._link.read(REGISTERS_BASE + offset, 4), "little")
 
     async def write(self, offset, value):
-        # Repeat a start only if the board reports that it was not received.
+        # Repeat a start only if the board reports that this request was not received.
         await self._link.write(REGISTERS_BASE + offset, value.to_bytes(4, "little"), again=offset != REGISTER["control"].offset)
