@@ -29,8 +29,7 @@ class SoftmaxUnit(wiring.Component):
     Element j = t n + c of row r is lane c of accumulator row `acc + t rows1_stride + r`, with t < `rows1`. The last of these
     accumulator rows holds values in `lanes` lanes. The result is stored in lane c of vector `row + t buffer_stride + r`. A
     binary32 result is stored at the place of lane c in the two vectors starting at `row + t buffer_stride + 2 r`. Pad lanes
-    become
-    +0.
+    become +0.
 
     Throughput is one element a cycle in each of three passes over a row: the maximum, the sum of exp(x - maximum), the results.
     A row of N elements takes 2 N + n tiles + `row_latency` cycles. An operation takes `end_latency` cycles more at its end. Three
@@ -257,11 +256,8 @@ class SoftmaxUnit(wiring.Component):
         """Returns a module that collects results into vectors and writes the vectors to the unified buffer. The module stalls
         while a vector waits. If `tiles` is not None, the logic of the tile address is added to it."""
         m = Module()
-        slot, fresh, half = (
-            Signal(self.n, reset_less=True),
-            Signal(reset_less=True),
-            Signal(reset_less=True),
-        )  # a bit for each lane
+        slot = Signal(self.n, reset_less=True)  # a bit for each lane
+        fresh, half = Signal(reset_less=True), Signal(reset_less=True)
         binary32 = op.format == Format.BINARY32
         tile = Signal.like(op.row)  # the tile's first vector in this row
         row, vector = Signal.like(op.row), Signal(16 * self.n, reset_less=True)

@@ -62,7 +62,7 @@ class Span:
     field counts as 0.
     """
 
-    space: str  # memory: `buffer`, `acc`, `bias` or `table`
+    space: str  # memory: `buffer`, `acc`, `bias`, `update` or `table`
     use: str  # `r` read, `w` written
     base: str  # Field with the first row. In space `table` it counts words, n per row, and must be a multiple of n.
     rows: tuple = ()  # Tuple of str. Fields whose product is the number of rows.

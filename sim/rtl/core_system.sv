@@ -1,6 +1,6 @@
 // The system around one core: a memory, a host that carries out a script (host.sv), and the comparison of the results.
 //
-// Plusargs: those of axi_memory and host, and expected=FILE, the results for $readmemh. A line of it has a byte address in the
+// Plusargs: see axi_memory and host; expected=FILE names the results for $readmemh. A line of it has a byte address in the
 // memory, a mask of bits to compare, and a word.
 
 module core_system #(

@@ -5,8 +5,8 @@
 //     REFRESH, MODE REGISTER SET. No auto precharge, no burst stop, no self refresh.
 //   * Bursts of 1, 2, 4 or 8 words in sequential order. A new access, or a precharge of its bank, ends a burst.
 //   * A word of a read is at `dq_o` from CL - 1 edges after its command to the next edge; DQM hides it with a latency of two.
-//   * Every violation of a time or of an order is counted in `errors`; the first ten are printed. Times are in ns, those of the
-//     clock and of the refresh interval in ps.
+//   * Every violation of a time or of an order is counted in `errors`; the first ten are printed. Times are in ns; PERIOD and
+//     REFRESH_INTERVAL are in ps.
 //   * Words that were neither written nor in the plusarg `sdram=FILE` of $readmemh are unknown in simulators with unknown values.
 //
 // Simulated rows are the first 2^ROW_BITS of each bank; an access to others is a violation.
@@ -75,7 +75,7 @@ module sdram_chip #(
         early = since != NEVER && now - since < 64'(ns) * 1000;
     endfunction
 
-    task automatic settled;     // what every command but NOP needs
+    task automatic settled;     // the checks of every command except NOP
         begin
             if (now < 64'(POWER_UP) * 1000) violation("command before the end of power-up");
             if (early(last_refresh, T_RFC)) violation("tRFC");
