@@ -6,7 +6,7 @@ __all__ = ["GPT", "GPT_NAME", "SHIPPED"]
 
 _HERE = Path(__file__).parent
 
-#: Name -> ONNX file. `tpu train --model NAME --data DIR` trains these networks anew.
+#: Name -> ONNX file. `tpu train --model NAME --data DIR` trains these networks anew, except vit.
 SHIPPED = {
     "default": _HERE / "mnist_mlp.onnx",
     "a": _HERE / "mnist_conv3x3.onnx",
