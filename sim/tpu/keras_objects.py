@@ -116,7 +116,7 @@ def _with_optimizer(given, source):
 def _schedule(schedule, kind, settings):
     """Returns the learning rate and the schedule of one of Keras' schedules."""
     if kind == "ExponentialDecay" and not settings["staircase"] and settings["decay_steps"] == int(settings["decay_steps"]):
-        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']:g}/{int(settings['decay_steps'])}"
+        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']!r}/{int(settings['decay_steps'])}"
     return 1.0, lambda step: float(schedule(step))
 
 

@@ -54,6 +54,9 @@ def refused_in_torch(module):
     title = type(module).__name__
     for name, layer in module.named_modules():
         kind, remedy = type(layer).__name__, None
+        for option, off in (("padding_idx", None), ("scale_grad_by_freq", False)):
+            if kind == "Embedding" and getattr(layer, option) is not off:
+                return _error(title, f"{name} ({kind})".lstrip(), f"has {option}", f"leave {option} out")
         if kind in _OF_TORCH and layer.p:
             remedy = _DROPOUT
         elif kind in ("LSTM", "GRU", "RNN") and layer.dropout and layer.num_layers > 1:

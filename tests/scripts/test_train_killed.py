@@ -48,7 +48,7 @@ def test_killed_at_any_moment(job, rng, tmp_path, seed):
     chance = random.Random(seed)
     rows, labels = write_samples(tmp_path, rng, 80, "test")
     given = ["train", *job, "--test-input", rows, "--test-labels", labels, "--epochs", 150, "--batch", 8, "--dropout", 0.2]
-    given.append("--json")
+    given += ["--json", "--optimizer", "adam", "--clip-norm", 0.1, "--schedule", "warmup:50+cosine"]
     whole = tpu(*given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, "-m", "amaranth_tpu.scripts.tpu", *given, "--checkpoint", tmp_path / "c", "--resume"]

@@ -150,6 +150,43 @@ def test_torch(data):
     _check(data, model(nn.Dropout1d(0.2)), cause, remedy, model(nn.Dropout(0.2)))
 
 
+def test_weights_without_a_gradient(data):
+    """PyTorch does not train weights before `detach` or in `no_grad`, and weights that are not used. They keep all bits."""
+    torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
+    pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
+    nn = torch.nn
+
+    class Stopped(nn.Module):
+        def __init__(self, is_detached):
+            super().__init__()
+            self.first, self.last, self.unused = nn.Linear(24, 5), nn.Linear(5, 3), nn.Linear(2, 2)
+            self.is_detached = is_detached
+
+        def forward(self, x):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.is_detached):
+                x = torch.relu(self.first(x.flatten(1)))
+            return self.last(x.detach() if self.is_detached else x)
+
+    for is_detached in (True, False):
+        module = Stopped(is_detached).eval()
+        before = {name: one.clone() for name, one in module.named_parameters()}
+        done = tpu.from_torch(module, torch.zeros(1, 6, 4)).fit(*data, check_steps=1, core=tpu.Config(n=4), verbose=False)
+        changed = [name for name, one in module.named_parameters() if (one != before[name]).any()]
+        assert changed == ["last.weight", "last.bias"] and done.core["mismatched_bits"] == 0
+
+
+def test_rows_that_pytorch_does_not_train():
+    torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
+    pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
+    nn, ids = torch.nn, np.random.default_rng(3).integers(0, 7, (64, 6))
+    for option in ({"padding_idx": 0}, {"scale_grad_by_freq": True}):
+        made = (nn.Sequential(nn.Embedding(7, 4, **given), nn.Flatten(), nn.Linear(24, 3)) for given in (option, {}))
+        models = (tpu.from_torch(one.eval(), torch.zeros(1, 6, dtype=torch.int64)) for one in made)
+        (name,) = option
+        refused, accepted = models
+        _check((ids, ids[:, 0] % 3), refused, rf"0 \(Embedding\) has {name}", f"leave {name} out", accepted)
+
+
 def test_dropout_before_a_convolution(data):
     torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
     pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
