@@ -7,7 +7,7 @@ from ..trainer.errors import ArgumentError
 from .arguments import framework_of
 from .callbacks import EarlyStopping, TensorBoard
 
-__all__ = ["EpochCallbacks", "compiled_metrics", "is_accuracy", "loss_name", "metric_name", "with_keras_objects"]
+__all__ = ["EpochCallbacks", "check_ends", "compiled_metrics", "is_accuracy", "loss_name", "metric_name", "with_keras_objects"]
 
 #: Settings of Keras' optimizers that the core lacks.
 _LACKING = ("use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
@@ -61,6 +61,9 @@ def with_keras_objects(given, source):
     if _is_keras(given.optimizer):
         given = _with_optimizer(given, source)
     if any(map(_is_keras, parts := _listed(given.loss))):
+        net = getattr(source, "object", None)
+        if net is not None and len(parts) == len(net.outputs):
+            check_ends(net, parts)
         names, smoothings = zip(*map(loss_name, parts))
         if len({*smoothings}) > 1 or smoothings[0] and given.label_smoothing not in (0, smoothings[0]):
             raise ArgumentError("`loss`: the losses have different label smoothing; give one in `label_smoothing`")
@@ -155,6 +158,22 @@ def loss_name(loss):
     if settings.get("delta", 1) != 1:
         name = f"{name}:{settings['delta']!r}"
     return name, settings.get("label_smoothing") or 0.0
+
+
+def check_ends(net, losses):
+    """Raises ArgumentError if a cross-entropy is of logits and the model ends in probabilities, or the other way round."""
+    outputs = net.outputs
+    for output, loss in zip(outputs, losses if isinstance(losses, (list, tuple)) else [losses] * len(outputs)):
+        name, _ = loss_name(loss)
+        if not str(name).endswith("crossentropy"):
+            continue
+        activation = getattr(output._keras_history.operation, "activation", None)
+        last = getattr(activation, "__name__", type(output._keras_history.operation).__name__)
+        is_end = last.lower() in ("softmax", "sigmoid")
+        of_logits = not isinstance(loss, str) and loss.get_config().get("from_logits", False)
+        if is_end == of_logits:
+            has, remedy = ("probabilities", "from_logits=False") if of_logits else ("logits", "from_logits=True")
+            raise ArgumentError(f"`loss`: the model ends in {has}; give the loss {remedy}")
 
 
 def metric_name(metric):

@@ -10,7 +10,7 @@ from ..trainer.errors import ArgumentError
 from .arguments import as_array, shown
 from .fit_arguments import FitArguments
 from .keras_models import from_keras
-from .keras_objects import compiled_metrics, is_accuracy, loss_name
+from .keras_objects import check_ends, compiled_metrics, is_accuracy
 
 __all__ = ["Strategy"]
 
@@ -106,7 +106,7 @@ class _Trainer:
         for name in ("loss", "loss_weights"):
             if isinstance(given.get(name), dict):
                 given[name] = [given[name][one] for one in _output_names(self._net)]
-        _check_ends(self._net, given["loss"])
+        check_ends(self._net, given["loss"])
         return given, metrics
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
@@ -246,19 +246,3 @@ def _named(net, x):
     if not isinstance(x, (list, tuple)) or len(net.inputs) < 2:
         return x
     return {one.name: as_array(value) for one, value in zip(net.inputs, x)}
-
-
-def _check_ends(net, losses):
-    """Raises ArgumentError if a cross-entropy is of logits and the model ends in probabilities, or the other way round."""
-    outputs = net.outputs
-    for output, loss in zip(outputs, losses if isinstance(losses, (list, tuple)) else [losses] * len(outputs)):
-        name, _ = loss_name(loss)
-        if not str(name).endswith("crossentropy"):
-            continue
-        activation = getattr(output._keras_history.operation, "activation", None)
-        last = getattr(activation, "__name__", type(output._keras_history.operation).__name__)
-        is_end = last.lower() in ("softmax", "sigmoid")
-        of_logits = not isinstance(loss, str) and loss.get_config().get("from_logits", False)
-        if is_end == of_logits:
-            has, remedy = ("probabilities", "from_logits=False") if of_logits else ("logits", "from_logits=True")
-            raise ArgumentError(f"`loss`: the model ends in {has}; give the loss {remedy}")

@@ -207,9 +207,10 @@ def test_ends_that_do_not_fit_the_loss(keras, data, last, of_logits, message):
     with tpu.Strategy().scope():
         net = _net(keras, last)
         net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=of_logits))
-    with pytest.raises(tpu.ArgumentError) as error:
-        net.fit(*data)
-    assert str(error.value) == message
+    for fit in (net.fit, lambda *data: tpu.from_keras(net).fit(*data, loss=net.loss)):
+        with pytest.raises(tpu.ArgumentError) as error:
+            fit(*data)
+        assert str(error.value) == message
     with tpu.Strategy().scope():
         net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=not of_logits))
     net.fit(*data, verbose=0)
