@@ -18,7 +18,7 @@ from .keras_recurrent import recurrent_call
 from .model import Model
 from .source import Source
 from .temporary_file import TemporaryFile
-from .training_layers import refused_in_keras
+from .training_layers import refused_in_keras, without_gradient
 
 __all__ = ["from_keras"]
 
@@ -86,7 +86,7 @@ def from_keras(model, probabilities=False, effort="best"):
         lambda values: [one.assign(values[one.path]) for one in _weights(model)],
         lambda affine, training=False: _exported(model, affine or {}, training),
         dropout_rate(model.name, layers := list(_layers(model)), _drops_elsewhere(model, layers)),
-        {one.path for one in model.non_trainable_weights},
+        {one.path for one in model.non_trainable_weights} | _without_gradient(model),
         [norm for norm, _ in _norms(model)],
         refused_in_keras(model),
     )
@@ -127,6 +127,21 @@ def _layers(model):
             yield one.rate
         elif one.weights:
             yield "dense" if isinstance(one, keras.layers.Dense) else "other"
+
+
+def _without_gradient(model):
+    """Returns the names of weights that no gradient reaches, as before `stop_gradient`, with the backend torch."""
+    import keras
+
+    if keras.backend.backend() != "torch":
+        return set()
+    return without_gradient({one.path: one.value for one in model.trainable_weights}, lambda: model(_zeros(model)))
+
+
+def _zeros(model):
+    shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]
+    zeros = [np.zeros((1, *shape[1:]), np.float32) for shape in shapes]
+    return zeros if len(zeros) > 1 else zeros[0]
 
 
 def _drops_elsewhere(model, layers):
@@ -218,9 +233,7 @@ def _exported(model, affine, training):
     with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, *finders):
         path = Path(folder) / "model.onnx"
         try:
-            shapes = model.input_shape if isinstance(model.input_shape, list) else [model.input_shape]
-            zeros = [np.zeros((1, *shape[1:]), np.float32) for shape in shapes]
-            model(zeros if len(zeros) > 1 else zeros[0])  # Keras exports models that were called
+            model(_zeros(model))  # Keras exports models that were called
             model.export(str(path), format="onnx", verbose=False)
         except Exception as error:  # its own types, and any error of a layer
             raise export_error(model.name, error, "Keras", 'model.export("model.onnx", format="onnx")') from None

@@ -17,10 +17,9 @@ from .batch_norms import BatchNorm
 from .dropouts import dropout_rate
 from .exports import export_error, shapes_of, silent
 from .model import Model
-from .numbered_weights import MOST_NUMBERS
 from .source import Source
 from .temporary_file import TemporaryFile
-from .training_layers import refused_in_torch
+from .training_layers import refused_in_torch, without_gradient
 
 __all__ = ["as_torch", "from_torch"]
 
@@ -191,19 +190,9 @@ def _is_random(module, inputs):
 
 
 def _without_gradient(module, inputs):
-    """Returns the names of parameters that no gradient reaches, as before `detach`, so that PyTorch does not train them."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    if sum(one.numel() for one in module.parameters()) > MOST_NUMBERS:  # it is not trained
-        return set()
-    names, weights = zip(*((name, one) for name, one in module.named_parameters() if one.requires_grad), ("", None))
-    with _with_modes(module), suppress(Exception), torch.enable_grad():  # the export has an error's message
-        results = [one for one in tree_leaves(module(*inputs)) if isinstance(one, torch.Tensor) and one.requires_grad]
-        found = torch.autograd.grad([one.sum() for one in results], weights[:-1], allow_unused=True) if results else weights[:0]
-        reached = {name for name, one in zip(names, found) if one is not None}
-        return {*names[:-1]} - reached
-    return set()
+    weights = {name: one for name, one in module.named_parameters() if one.requires_grad}
+    with _with_modes(module):
+        return without_gradient(weights, lambda: module(*inputs))
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Layers of PyTorch and Keras that act in training alone, in a way that `fit` does not have. `fit` refuses them by name."""
 
 import itertools
+from contextlib import suppress
 
 from ..ir.errors import ModelError
+from .numbered_weights import MOST_NUMBERS
 
-__all__ = ["refused_in_keras", "refused_in_torch"]
+__all__ = ["refused_in_keras", "refused_in_torch", "without_gradient"]
 
 _DROPOUT = "put a Dropout layer in its place"
 _DECAY = "leave it out, and give fit the optimizer tpu.Adam(weight_decay=0.01)"
@@ -64,6 +66,27 @@ def refused_in_torch(module):
         if remedy:
             return _error(title, f"{name} ({kind})".lstrip(), "acts in training alone", remedy)
     return None
+
+
+def without_gradient(weights, call):
+    """Returns the names of weights that no gradient reaches, as before `detach`, so that PyTorch does not train them.
+
+    Parameters
+    ----------
+    weights : dict of str to torch.nn.Parameter
+    call : callable
+        Returns results on examples.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    if not weights or sum(one.numel() for one in weights.values()) > MOST_NUMBERS:  # they are not trained
+        return set()
+    with suppress(Exception), torch.enable_grad():  # the export has an error's message
+        results = [one.sum() for one in tree_leaves(call()) if isinstance(one, torch.Tensor) and one.requires_grad]
+        found = torch.autograd.grad(results, list(weights.values()), allow_unused=True) if results else [None] * len(weights)
+        return {name for name, gradient in zip(weights, found) if gradient is None}
+    return set()
 
 
 def _error(title, layer, cause, remedy):

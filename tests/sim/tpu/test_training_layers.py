@@ -175,6 +175,19 @@ def test_weights_without_a_gradient(data):
         assert changed == ["last.weight", "last.bias"] and done.core["mismatched_bits"] == 0
 
 
+def test_weights_before_stop_gradient(data):
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
+    pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
+    given = keras.layers.Input((6, 4))
+    hidden = keras.layers.Flatten()(keras.layers.Dense(4, activation="relu")(given))
+    net = keras.Model(given, keras.layers.Dense(3)(keras.ops.stop_gradient(hidden)))
+    before = [np.array(one) for one in net.get_weights()]
+    tpu.from_keras(net).fit(*data, verbose=False)
+    changed = [bool((one != other).any()) for one, other in zip(before, net.get_weights())]
+    assert changed == [False, False, True, True]
+
+
 def test_rows_that_pytorch_does_not_train():
     torch = pytest.importorskip("torch", reason="needs the packages torch and onnxscript")
     pytest.importorskip("onnxscript", reason="needs the packages torch and onnxscript")
