@@ -110,7 +110,7 @@ def affine(step, tensor, scale=None, shift=None):
         if constant is not None and not np.isfinite(constant).all():
             raise ModelError(f"{step.title}: one of its constants is infinite or NaN")
     if scale is not None and ((scale != 0) & (np.abs(scale) < _LEAST)).any():
-        raise ModelError(f"{step.title}: multiplies by less than 2^-126, a subnormal number, which the core takes for 0")
+        raise ModelError(f"{step.title}: multiplies by less than 2^-126, a subnormal number, which the core takes for 0; write 0")
     if scale is not None:
         scale = in_range(scale)
         if shift is None and _is_one_factor(step, tensor, scale):

@@ -229,12 +229,19 @@ def test_weights_beyond_bfloat16(tmp_path, chain):
     refused(b.save(tmp_path), "'odd'", "3.4e+38", "infinite in bfloat16")
 
 
-@pytest.mark.parametrize("node", [("Pow", np.array(np.inf, np.float32)), ("Einsum", np.ones((3, 2), np.float32))])
-def test_odd_constants_are_refused_in_words(tmp_path, node):
+@pytest.mark.parametrize(
+    "operator, constant, said",
+    [
+        ("Pow", np.array(np.inf, np.float32), ""),
+        ("Einsum", np.ones((3, 2), np.float32), ""),
+        ("Mul", np.array(1e-40, np.float32), "less than 2^-126, a subnormal number, which the core takes for 0; write 0"),
+    ],
+)
+def test_odd_constants_are_refused_in_words(tmp_path, operator, constant, said):
     b = Builder([None, 3])
-    b(*node, name="odd", **({"equation": b"\xc7k,kn->bn"} if node[0] == "Einsum" else {}))
+    b(operator, constant, name="odd", **({"equation": b"\xc7k,kn->bn"} if operator == "Einsum" else {}))
     path = b.save(tmp_path)
-    refused(path, "'odd'")
+    refused(path, "'odd'", said)
     with pytest.raises(ModelError) as caught:
         load_network(path)
     assert "Error)" not in str(caught.value)
