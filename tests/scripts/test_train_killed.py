@@ -47,7 +47,7 @@ def test_killed_at_any_moment(job, rng, tmp_path, seed):
     """A training that is killed and resumed many times ends with the same bits as an uninterrupted one."""
     chance = random.Random(seed)
     rows, labels = write_samples(tmp_path, rng, 80, "test")
-    given = ["train", *job, "--test-input", rows, "--test-labels", labels, "--epochs", 150, "--batch", 8, "--dropout", 0.2]
+    given = ["train", *job, "--test-input", rows, "--test-labels", labels, "--epochs", 40, "--batch", 8, "--dropout", 0.2]
     given += ["--json", "--optimizer", "adam", "--clip-norm", 0.1, "--schedule", "warmup:50+cosine"]
     whole = tpu(*given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
     assert whole.returncode == 0, whole.stderr
