@@ -63,6 +63,8 @@ def refused_in_torch(module):
             remedy = _DROPOUT
         elif kind in ("LSTM", "GRU", "RNN") and layer.dropout and layer.num_layers > 1:
             remedy = "give it dropout=0.0, or divide it into layers with Dropout layers between them"
+        if any(one._backward_hooks for one in layer.parameters(recurse=False)):
+            return _error(title, f"{name} ({kind})".lstrip(), "has a hook that changes a gradient", "remove the hook")
         if remedy:
             return _error(title, f"{name} ({kind})".lstrip(), "acts in training alone", remedy)
     return None

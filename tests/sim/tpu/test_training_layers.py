@@ -146,6 +146,11 @@ def test_torch(data):
 
     for first in (Functional(), Attention(4, 2, dropout=0.5, batch_first=True)):
         _check_dropped(data, model(first))
+    layer = nn.Linear(4, 4)
+    hook = layer.weight.register_hook(lambda gradient: gradient * 0)
+    hooked = model(layer)
+    hook.remove()
+    _check(data, hooked, r"0 \(Linear\) has a hook that changes a gradient", "remove the hook", model(layer))
     cause, remedy = r"0 \(Dropout1d\) acts in training alone", "put a Dropout layer in its place"
     _check(data, model(nn.Dropout1d(0.2)), cause, remedy, model(nn.Dropout(0.2)))
 
