@@ -221,6 +221,22 @@ def _prelu(layer):
     return lambda x, **_: Operator.apply(x, layer.alpha.value)
 
 
+@contextmanager
+def _attention_in_inference(model, training):
+    """Lets Keras export attention as without its dropout during a `with` block, but for training: it has other operators."""
+    import keras
+
+    every = model._flatten_layers()
+    rates = {one: one._dropout for one in every if isinstance(one, keras.layers.MultiHeadAttention) and not training}
+    try:
+        for layer in rates:
+            layer._dropout = 0.0
+        yield
+    finally:
+        for layer, rate in rates.items():
+            layer._dropout = rate
+
+
 def _exported(model, affine, training):
     import keras
 
@@ -230,7 +246,8 @@ def _exported(model, affine, training):
         finders += [recurrent_call, norm_call, _prelu]
     if training:
         finders.append(_dropout)
-    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, *finders):
+    attention = _attention_in_inference(model, training)
+    with tempfile.TemporaryDirectory() as folder, silent(), _with_calls(model, *finders), attention:
         path = Path(folder) / "model.onnx"
         try:
             model(_zeros(model))  # Keras exports models that were called

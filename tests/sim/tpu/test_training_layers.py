@@ -104,7 +104,8 @@ def test_a_mask_of_the_loss():
 
 
 def test_dropout_inside_a_layer_of_keras(data):
-    """A layer of Dropout inside a layer drops values, as the only one of the model."""
+    """A layer of Dropout inside a layer drops values, as the only one of the model. Attention of Keras has other operators with
+    dropout: it runs, and `fit` asks for a rate."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
     keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
     pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
@@ -117,6 +118,16 @@ def test_dropout_inside_a_layer_of_keras(data):
         def call(self, x):
             return self.dropout(self.dense(x))
 
+    given = keras.layers.Input((6, 4))
+    x = keras.layers.Flatten()(keras.layers.MultiHeadAttention(2, 4, dropout=0.5)(given, given))
+    net = keras.Model(given, keras.layers.Dense(3)(x))
+    model = tpu.from_keras(net)
+    assert np.abs(model.predict(data[0]) - net.predict(data[0], verbose=0)).max() < 0.05
+    with pytest.raises(
+        tpu.ModelError, match="the tensors that it drops are not found in its export; give fit the argument `dropout`"
+    ):
+        model.fit(*data, verbose=False)
+    assert model.fit(*data, dropout=0.25, check_steps=1, core=tpu.Config(n=4), verbose=False).core["mismatched_bits"] == 0
     made = [keras.layers.Input((6, 4)), Block(), keras.layers.Flatten(), keras.layers.Dense(3)]
     _check_dropped(data, tpu.from_keras(keras.Sequential(made)))
 
