@@ -43,7 +43,7 @@ class ReadUnit(wiring.Component):
         An error response: BUS_READ.
     """
 
-    #: Most operations in flight.
+    #: Most operations in flight behind the oldest one.
     under_way = 8
 
     def __init__(self, *, transfer, bus_width, vector_width, longest=MAX_BURST):
