@@ -16,7 +16,7 @@ __all__ = ["FetchUnit"]
 
 
 class FetchUnit(wiring.Component):
-    """Prefetches instructions in groups of `group`, starting at `pc`. `pc` is sampled in reset.
+    """Prefetches up to `depth` instructions, in groups of `group`, starting at `pc`. `pc` is sampled in reset.
 
     Reads stay within the first `size` bytes of `region`. After the end of the region, the output is an instruction
     with `overrun` set. If the first instruction is not aligned to the bus, `overrun` follows at once.

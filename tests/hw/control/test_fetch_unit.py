@@ -24,6 +24,7 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
     for _ in range(2):
         await ports.reset()
     due, taken, failed, overruns = [], [], [], 0
+    requested, ahead = 0, 0  # bytes; most instructions that are requested and not taken
     while overruns < 5:
         ready, accepts = rng.random() < takes, rng.random() < 0.7
         beat = due.pop(0) if due and rng.random() < answers else None
@@ -41,6 +42,8 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
             assert pc <= first and first + request["beats"] * bus_bytes <= size, f"reads {first:#x} of {size:#x} bytes"
             assert request["address"] % 4096 + request["beats"] * bus_bytes <= 4096
             due += range(first, first + request["beats"] * bus_bytes, bus_bytes)
+            requested += request["beats"] * bus_bytes
+        ahead = max(ahead, requested // step - len(taken))
         if ports.get("o__valid") and ready:
             found = unpack(instruction_layout(), ports.get("o__payload"))
             assert found["pc"] == pc + step * len(taken)
@@ -55,6 +58,7 @@ async def fetch(ports, rng, *, size, pc, bus_bytes, step, takes, answers, fail=N
                     assert found["word"] == sum(memory[found["pc"] + i] << 8 * i for i in range(32)), f"word at {found['pc']:#x}"
                 taken.append(found["pc"])
         await ports.tick()
+    assert ahead <= 8 and (ahead == 8 or takes > 0.1 or len(taken) < 40), f"{ahead} instructions are prefetched"
     return len(taken), failed
 
 
