@@ -150,7 +150,7 @@ def usable_file(path, option="-o", example="tpu.v"):
     elif not folder.is_dir():
         problem = f"{path}: there is no folder {folder}; make it first"
     elif not os.access(folder, os.W_OK | os.X_OK):
-        problem = f"{path}: no permission to write into the folder {folder}"
+        problem = f"{path}: no permission to write into the folder {folder.absolute()}; choose another one"
     else:
         return
     raise typer.BadParameter(problem, param_hint=option)
@@ -163,7 +163,7 @@ def usable_folder(path, option="-o"):
     if not there.is_dir():
         problem = f"{path}: {there} is a file; name a folder"
     elif not os.access(there, os.W_OK | os.X_OK):
-        problem = f"{path}: no permission to write into the folder {there}"
+        problem = f"{path}: no permission to write into the folder {there}; choose another one"
     else:
         return
     raise typer.BadParameter(problem, param_hint=option)

@@ -12,6 +12,7 @@ from .chat_command import LANGUAGE_MODEL, model_file, shown_words
 from .command_line import Json, console, show_line
 from .core_options import CoreChoice
 from .json_output import print_json
+from .outputs import Output, check_outputs
 from .run_options import SimulatorName
 
 __all__ = ["EXAMPLES", "text"]
@@ -31,6 +32,7 @@ def _check_plot(path, simulator):
     """Ends the command with one line if no plot can be drawn to a file, or the simulator has no program."""
     from ..show.plots import check_plot
 
+    check_outputs({}, Output("--plot", path))
     if simulator is SimulatorName.GOLDEN:
         raise typer.BadParameter("the golden model has no cycles; use --simulator model", param_hint="--plot")
     try:
@@ -99,6 +101,8 @@ def text(
     from amaranth_tpu.sim.tpu.text import written
 
     if model and (str(model) == LANGUAGE_MODEL or model.suffix == ".gguf"):
+        if plot:
+            raise typer.BadParameter("only the small GPT has this picture; leave it out", param_hint="--plot")
         return _language_text(core, prompt, letters, temperature, seed, simulator, cells, model, as_json)
     weights = read_weights(model) if model else None
     alphabet = read_alphabet(model) if model else SHIPPED_ALPHABET

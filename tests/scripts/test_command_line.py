@@ -119,7 +119,7 @@ def test_places_are_checked_first(tmp_path, no_work, read_only):
     for words, said in (
         (("generate", "-o", tmp_path / "none" / "x.v"), f"{tmp_path / 'none' / 'x.v'}: there is no folder"),
         (("generate", "-o", tmp_path), f"{tmp_path} is a folder; name a file"),
-        (("generate", "-o", read_only / "x.v"), f"no permission to write into the folder {read_only}"),
+        (("generate", "-o", read_only / "x.v"), f"no permission to write into the folder {read_only}; choose another one"),
         (("synth", "-o", tmp_path / "file"), "is a file; name a folder"),
         (("synth", "-o", tmp_path / "file" / "below"), "is a file; name a folder"),
         (("synth", "-o", read_only / "new" / "newer"), f"no permission to write into the folder {read_only}"),

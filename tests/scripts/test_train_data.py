@@ -189,9 +189,15 @@ def test_prompt_with_letters_outside_the_alphabet(command):
 
 
 def test_text_refuses_other_weights_and_empty_prompts(command):
-    """A missing file is named once, with the remedy, and so is a prompt without a letter of the alphabet."""
+    """A missing file is named once, with the remedy, and so are a prompt without a letter of the alphabet,
+    and a picture that cannot be written."""
     done = command("text", "--model", "none")
     refused(done, "error: none: No such file; give a file of tpu train --model gpt")
     assert done.stderr.count("none") == 1 == done.stderr.count("No such file")
     for prompt in ("", "123"):
         refused(command("text", "--prompt", prompt), "--prompt", "no letter of the model's alphabet", "give some text")
+    for words, said in (
+        (("--plot", "none/p.svg"), "--plot: none/p.svg: there is no folder none"),
+        (("--model", "smollm2", "--plot", "p.svg"), "--plot: only the small GPT has this picture"),
+    ):
+        refused(command("text", *words), said)
