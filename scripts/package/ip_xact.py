@@ -166,10 +166,10 @@ def _reset(writer, parent, value, mask):
 
 
 def _field(writer, parent, register, reset, name, first, width, text):
-    newer, built = writer.dialect.newer, is_built(register)
+    newer = writer.dialect.newer
     field = writer.add(parent, "field")
     writer.add_all(field, name=name, description=text, bitOffset=first)
-    if newer and not built:
+    if newer:
         mask = (1 << width) - 1
         _reset(writer, field, reset >> first & mask, mask)
     writer.add(field, "bitWidth", width)
@@ -188,7 +188,7 @@ def _register(writer, parent, register, reset):
     constant = is_built(register) or register.name in ("id", "version")
     writer.add(element, "volatile", str(register.access == "ro" and not constant or bool(register.clears)).lower())
     writer.add(element, "access", ACCESS[register.access])
-    if not writer.dialect.newer and not is_built(register):
+    if not writer.dialect.newer:
         _reset(writer, element, reset, 0xFFFF_FFFF)
     for name, first, width, text in fields_of(register) or [(WHOLE, 0, 32, register.text)]:
         _field(writer, element, register, reset, name, first, width, text)

@@ -8,7 +8,7 @@ from amaranth_tpu.sim.host.host_image import HostImage
 from amaranth_tpu.sim.host.host_script import HostScript
 from amaranth_tpu.sim.rtl.memory_images import image_text
 
-from ..publish.register_files import is_built, reset_of
+from ..publish.register_files import reset_of
 from .design import AXI4, AXI4_LITE, AXI4_STREAM, INTERRUPT
 
 __all__ = ["simulation_files"]
@@ -32,7 +32,7 @@ def simulation_files(design, program, bundle):
     [batch] = image.batches
     script = HostScript()
     for register in REGISTERS:
-        if register.access != "w1" and not is_built(register):
+        if register.access != "w1":
             script.check(register.name, reset_of(register, design.config))
     script.identify(design.config)
     script.start(batch["regions"])

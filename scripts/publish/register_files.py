@@ -4,7 +4,16 @@ import textwrap
 from xml.etree import ElementTree
 
 from amaranth_tpu.hw.spec.isa import Fault, Region
-from amaranth_tpu.hw.spec.registers import ADDRESS_WIDTH, IDENTIFIER, REGISTER, REGISTERS, STALLS, VERSION, registers_of
+from amaranth_tpu.hw.spec.registers import (
+    ADDRESS_WIDTH,
+    IDENTIFIER,
+    REGISTER,
+    REGISTERS,
+    STALLS,
+    VERSION,
+    described,
+    registers_of,
+)
 
 __all__ = ["ACCESS", "MADE_BY", "c_header", "fields_of", "is_built", "reset_of", "svd"]
 
@@ -107,10 +116,11 @@ def fields_of(register):
 
 def reset_of(register, config=None):
     """Returns the value of a register after a reset. It is 0 if the core of `config` lacks the register. Default: a core with
-    all registers. For a register of :func:`is_built`, it has no meaning."""
+    all registers; for a register of :func:`is_built`, the value has no meaning then."""
     if config and register not in registers_of(config):
         return 0
-    return _RESET.get(register.name, register.reset)
+    own = described(config) if config else {}
+    return own.get(register.name, _RESET.get(register.name, register.reset))
 
 
 def is_built(register):
@@ -128,7 +138,7 @@ def _svd_register(parent, register, config):
         access=ACCESS[register.access],
         resetValue=f"0x{reset_of(register, config):08X}",
     )
-    if is_built(register):
+    if is_built(register) and not config:
         _add(element, "resetMask", "0x00000000")
     fields = fields_of(register)
     inside = _add(element, "fields") if fields else None

@@ -138,13 +138,19 @@ def _ip_xact_register(one, space):
 
 def test_registers_are_equal(files):
     """IP-XACT, component.xml, SVD and the C header have the same registers, offsets, access and fields. All but the header have
-    the same reset values."""
+    the same reset values, in which registers that describe the core hold its parameters."""
     svd = registers_of_svd(files["driver/tpu.svd"])
     assert [*svd] == [register.name for register in REGISTERS]
     for name, space in _SPACES.items():
         [found] = registers_of_ip_xact(files[name], space)
         assert found == svd, name
     header = registers_of_header(files["driver/tpu_regs.h"].decode())
+    resets = {name: one[3] for name, one in svd.items()}
+    for name in ("unified_buffer_depth", "accumulator_depth", "bias_depth", "weight_fifo_depth", "ring_depth"):
+        assert resets[name] == getattr(FULL, name)
+    for name in ("config", "features"):
+        found = {field: resets[name] >> first & (1 << width) - 1 for field, (first, width) in svd[name][2].items()}
+        assert found == {field: getattr(FULL, field) for field in found}
     svd["fault_cause"][2].clear()  # a field for its names alone
     assert header == {name: one[:3] for name, one in svd.items()}
 
