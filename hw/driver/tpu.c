@@ -318,14 +318,6 @@ enum tpu_error tpu_recover(tpu *core, uint32_t polls)
     return wait_for_rest(core, polls, STATUS_STATES);
 }
 
-/* Begins or ends the flush of a core's link. The position in the ring stays the same. */
-static enum tpu_error set_flush(const tpu *core, uint32_t flush)
-{
-    uint32_t place = read_register(core, TPU_REG_RING) & (TPU_RING_RANK_MASK | TPU_RING_SIZE_MASK);
-
-    return set_register(core, TPU_REG_RING, place | flush);
-}
-
 enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks)
 {
     const uint32_t steps[] = {TPU_RING_FLUSH_MASK, 0};
@@ -336,7 +328,7 @@ enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks)
         error = check_idle(cores[i]);
     for (step = 0; step < 2; step++) {
         for (i = 0; !error && i < count; i++)
-            error = set_flush(cores[i], steps[step]);
+            error = set_register(cores[i], TPU_REG_RING, i << TPU_RING_RANK_SHIFT | count << TPU_RING_SIZE_SHIFT | steps[step]);
         for (look = 0; !error && look < looks; look++)
             for (i = 0; i < count; i++)
                 (void)read_register(cores[i], TPU_REG_RING_STATE);

@@ -88,8 +88,8 @@ def c_header(model, name, lines=()):
         [
             f"/* Network {model.name!r}, compiled for the core. Not to be changed by hand: tpu_check refuses it then.",
             *(f"   {line}" for line in lines),
-            "   Include it in one file of a program; hw/driver/README.md has an example. On a PC without the core,",
-            "   link the program with the C files of hw/driver/core, as hw/driver/example_pc.c shows. */\n",
+            "   Include it in one file of a program; the driver's README.md has an example. On a PC without the core,",
+            "   link the program with the C files of the driver's folder core, as its example_pc.c shows. */\n",
             f"#ifndef {upper}_H\n#define {upper}_H\n",
             '#include "tpu.h"\n',
             f"#if TPU_MODEL_FORMAT != {_FORMAT}",

@@ -58,6 +58,8 @@ class Port:
 
 
 def flush_in_c(host, registers):
+    for each in registers:  # the C driver gives the cores their places
+        each.values[REGISTER["ring"].offset] = REGISTER["ring"].reset
     sessions = [Session(host, each) for each in registers]
     for session in sessions:
         session.core.port = ctypes.pointer(session.port)
@@ -72,8 +74,9 @@ def flush_in_python(host, registers):
 
 @pytest.mark.parametrize("flush", [flush_in_c, flush_in_python])
 def test_all_cores_flush_at_once(host, flush):
-    """A driver (in C or Python) starts the flush in all cores of a ring before it ends the flush in any core. Before and after
-    the flush, it polls the `ring_state` of each core the required number of times."""
+    """A driver (in C or Python) starts the flush in all cores of a ring before it ends the flush in any core. Each core has its
+    rank and the size of the ring. Before and after the flush, the driver polls the `ring_state` of each core the required number
+    of times."""
     log = []
     assert flush(host, [Registers(number, log) for number in range(2)]) == 0
     ring, state = REGISTER["ring"].offset, REGISTER["ring_state"].offset
