@@ -65,7 +65,7 @@ $schema: http://devicetree.org/meta-schemas/core.yaml#
 title: bfloat16 tensor processing unit
 
 maintainers:
-  - the authors of amaranth-tpu
+  - the authors of amaranth-tpu <authors@amaranth-tpu.invalid>
 
 description:
   One core with AXI4-Lite registers, an AXI4 manager for memory, and an interrupt. Programs map the registers and the
