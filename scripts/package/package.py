@@ -1,5 +1,6 @@
 """The files of a package, from the record of the design and a compiled network."""
 
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .simulation import LATENCY, simulation_files
 __all__ = ["package_files", "top_level"]
 
 _HARDWARE, _SOFTWARE = (Path(package.__path__[0]) for package in (amaranth_tpu.hw, amaranth_tpu.sim))
+_DATASHEET, _DRIVER = _HARDWARE / "README.md", _HARDWARE / "driver"
 _FOLDERS = ("constraints", "driver", "linux", "model", "rtl", "sim")
 #: Files of the simulation that are the same for all designs.
 _BENCH = (_SOFTWARE / "rtl/core_system.sv", _HARDWARE / "examples/soc/host.sv", _SOFTWARE / "rtl/axi_memory.sv")
@@ -26,7 +28,7 @@ _COMMENTS = {".c": ("/* ", " */"), ".h": ("/* ", " */"), ".S": ("/* ", " */"), "
 
 def top_level(top):
     """Returns the names of the files and folders in a package. `build` is made by its Makefile."""
-    return (*_FOLDERS, "build", "README.md", "Makefile", "component.xml", f"{top}.xml", f"{top}.core")
+    return (*_FOLDERS, "build", "README.md", "datasheet.md", "Makefile", "component.xml", f"{top}.xml", f"{top}.core")
 
 
 def package_files(design, program, bundle):
@@ -61,7 +63,8 @@ def package_files(design, program, bundle):
         f"linux/{COMPATIBLE}.yaml": binding(design),
     }
     model = {f"model/{name}": data for name, data in bundle.files.items()}
-    return {name: text.encode() for name, text in texts.items()} | model | bench | driver
+    datasheet = {"datasheet.md": _stamped(design, _DATASHEET)}
+    return {name: text.encode() for name, text in texts.items()} | datasheet | model | bench | driver
 
 
 def _plusargs():
@@ -99,9 +102,8 @@ def _driver(design):
         "driver/tpu_regs.h": c_header(made_by).encode(),
         "driver/tpu.svd": svd(" ".join(design.lines), design.config).encode(),
     }
-    folder = _HARDWARE / "driver"
-    for path in sorted(folder.rglob("*")):
-        name = f"driver/{path.relative_to(folder).as_posix()}"
+    for path in sorted(_DRIVER.rglob("*")):
+        name = f"driver/{path.relative_to(_DRIVER).as_posix()}"
         if path.suffix in _COMMENTS and name not in files:
             files[name] = _stamped(design, path)
     return files
@@ -112,6 +114,18 @@ def _stamped(design, path):
     begin, end = _COMMENTS[path.suffix]
     head = "".join(f"{begin}{line}{end}\n" for line in design.lines)
     text = path.read_text()
-    if path.suffix == ".md":  # the targets of links outside its folder are not in the package
-        text = "\n" + re.sub(r"\[([^]]*)\]\(\.\./[^)]*\)", r"\1", text).replace("hw/driver", "driver")
+    if path.suffix == ".md":
+        text = "\n" + _linked(path, text).replace("hw/driver", "driver")
     return (head + text).encode()
+
+
+def _linked(path, text):
+    """Returns a page without comments, and without links to files that are not in the package."""
+
+    def link(found):
+        name, target = found.groups()
+        place = Path(os.path.normpath(path.parent / target.partition("#")[0]))
+        packaged = target[0] == "#" or "://" in target or place == _DATASHEET or place.is_relative_to(_DRIVER)
+        return found[0].replace("](../README.md", "](../datasheet.md") if packaged else name
+
+    return re.sub(r"<!--.*?-->", "", re.sub(r"\[([^]]*)\]\(([^)]+)\)", link, text))

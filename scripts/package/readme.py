@@ -8,13 +8,21 @@ from amaranth_tpu.hw.bus.burst_splitter import MAX_BURST
 from amaranth_tpu.hw.tpu import OUTSTANDING_WRITES
 
 from ..show.markdown import markdown_table
-from .design import AXI4, AXI4_LITE, AXI4_STREAM
+from .design import AXI4, AXI4_LITE, AXI4_STREAM, INTERRUPT
 from .device_tree import COMPATIBLE
 from .fusesoc_core import core_name
 from .ip_xact import VENDOR
 from .simulation import LATENCY
 
 __all__ = ["makefile", "readme"]
+
+_RING = """\
+**Ring**: the links are inside the module, from core i to core i + 1, and from core {last} to core 0. The cores may share a memory
+and region MODEL; all other regions are their own. `tpu_flush_ring` in [`tpu.h`](driver/tpu.h) makes the ring before the first run
+and after a fault. The network in `model/` runs on each core without the ring. The first simulation begins with a program of LOAD,
+RING, STORE, HALT: see [`sim/script.hex`](sim/script.hex), and the [datasheet](datasheet.md#ring) for RING.
+
+"""
 
 
 def makefile(design, verilog):
@@ -25,6 +33,7 @@ def makefile(design, verilog):
 def readme(design, bundle):
     """Returns the README: the first simulation, the files, and the use of the core in hardware and software."""
     config, model, several = design.config, bundle.model, design.cores > 1
+    samples = "1 sample" if model.batch == 1 else f"{model.batch} samples"
     parameters = [[f"`{one.name}`", f"{getattr(config, one.name):d}", one.metadata["help"]] for one in fields(config)]
     return _text("readme.txt").format(
         design=design,
@@ -32,7 +41,8 @@ def readme(design, bundle):
         model=model,
         what=f"{design.cores} bfloat16 tensor processing units in a ring" if several else "A bfloat16 tensor processing unit",
         each=f"Each of the {design.cores} cores" if several else "The core",
-        samples="1 sample" if model.batch == 1 else f"{model.batch} samples",
+        programs=("an all-reduce over the ring, then " if several else "") + f"the network `{model.name}` on {samples}",
+        ring=_RING.format(last=design.cores - 1) if several else "",
         core_name=core_name(design),
         vendor=VENDOR,
         compatible=COMPATIBLE,
@@ -59,28 +69,27 @@ def _files(design):
         "`model/`": "the compiled network: image, C header, layout, test vectors",
         "`linux/`": "device-tree nodes and their binding",
         "`sim/`": "the first simulation",
+        "[`datasheet.md`](datasheet.md)": "ports, numerics, registers, instructions, faults",
     }
     return markdown_table(["file", "contents"], [*rows.items()])
 
 
 def _connections(design):
-    names = {kind: ", ".join(f"`{one.name}`" for one in design.of_kind(kind)) for kind in (AXI4, AXI4_LITE, AXI4_STREAM)}
+    kinds = AXI4, AXI4_LITE, AXI4_STREAM, INTERRUPT
+    names = {kind: ", ".join(f"`{one.name}`" for one in design.of_kind(kind)) for kind in kinds}
     config = design.config
     memory = (
-        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, IDs of {config.axi_id_width}, "
-        f"INCR bursts of 1 to {MAX_BURST} beats, {OUTSTANDING_READS} reads and {OUTSTANDING_WRITES} writes in flight; responses "
-        "in order, with the request's ID"
+        f"AXI4 manager: {config.bus_width} bits, addresses of {config.address_width} bits, IDs of {config.axi_id_width} "
+        f"bit{'s' * (config.axi_id_width > 1)}, INCR bursts of 1 to {MAX_BURST} whole beats within 4 KiB, "
+        f"{OUTSTANDING_READS} reads and {OUTSTANDING_WRITES} writes in flight; responses in the order of requests, with the "
+        "request's ID"
     )
-    core = "core0_" if design.cores > 1 else ""
     rows = [
         ["`aclk`", "the only clock"],
         ["`aresetn`", "active low, synchronous to `aclk`, at least two cycles"],
-        [names[AXI4_LITE], "AXI4-Lite subordinate: 512 bytes of registers, on a multiple of 512 bytes, uncached"],
+        [names[AXI4_LITE], "AXI4-Lite subordinate without AxPROT: 512 bytes of registers, on a multiple of 512 bytes, uncached"],
         [names[AXI4], memory],
-        [
-            f"`{core}irq`" + (" ..." if core else ""),
-            "level, active high, until a 1 is written to bit 1 of the register `interrupt`",
-        ],
+        [names[INTERRUPT], "level, active high, until a 1 is written to bit 1 of the register `interrupt`"],
     ]
     if names[AXI4_STREAM]:
         rows.append([names[AXI4_STREAM], "the ring: each `m_axis_ring` drives `s_axis_ring` of the next core"])

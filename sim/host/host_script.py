@@ -62,6 +62,14 @@ class HostScript:
         self.write("interrupt", _ENABLE | _CLEAR)
         self.write("control", _START)
 
+    def join(self, rank, size):
+        """Adds steps that give the core its place in a ring of `size` cores, and flush its links. Those of all cores have to be
+        flushed at the same time."""
+        own = {"rank": rank, "size": size}
+        for flush in (1, 0):
+            self.write("ring", REGISTER["ring"].pack(**own, flush=flush))
+        self.check("ring_state", 0)
+
     def finish(self):
         """Adds steps that wait for the interrupt, check that the run succeeded, and clear the interrupt."""
         self._step(_WAIT)

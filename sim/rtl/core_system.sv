@@ -9,6 +9,7 @@ module core_system #(
     parameter integer ID_WIDTH = 1,
     parameter integer MEMORY_BYTES = 1 << 20,
     parameter integer STEPS = 1,                // of the script
+    parameter [31:0] FIRST = 0,                 // step to begin with
     parameter integer RESULTS = 1,              // words to compare
     parameter [31:0] LIMIT = 100_000            // cycles for a step
 ) (
@@ -73,7 +74,7 @@ module core_system #(
     wire [3:0]  operation;
     wire [63:0] cycle;
 
-    host #(.STEPS(STEPS), .LIMIT(LIMIT)) host (
+    host #(.STEPS(STEPS), .FIRST(FIRST), .LIMIT(LIMIT)) host (
         .clk(aclk), .rst_n(aresetn), .irq(irq), .passed(script_passed), .failed(script_failed),
         .step(step), .operation(operation), .address(address), .data(data), .found(found),
         .m_axil_awaddr(awaddr), .m_axil_awvalid(s_axil_awvalid), .m_axil_awready(s_axil_awready),

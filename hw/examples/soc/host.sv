@@ -9,7 +9,8 @@
 //   4  wait          until irq is high
 
 module host #(
-    parameter integer STEPS = 1,
+    parameter integer STEPS = 1,            // of the file
+    parameter [31:0] FIRST = 0,             // step to begin with: a file may have the scripts of several hosts
     parameter [31:0] LIMIT = 100_000        // cycles for a step
 ) (
     input  wire        clk,
@@ -63,7 +64,7 @@ module host #(
 
     always @(posedge clk)
         if (!rst_n) begin
-            state <= FETCH; step <= 0; passed <= 0; failed <= 0;
+            state <= FETCH; step <= FIRST; passed <= 0; failed <= 0;
             m_axil_awvalid <= 0; m_axil_wvalid <= 0; m_axil_arvalid <= 0;
         end else begin
             cycles <= cycles + 1;
