@@ -175,10 +175,10 @@ enum tpu_error tpu_run(tpu *core, uint32_t polls);
    Regions and the timeout keep their values. The results of an ended run are undefined. */
 enum tpu_error tpu_recover(tpu *core, uint32_t polls);
 
-/* Makes a ring of `count` cores, after tpu_recover of each core: gives core i rank i, and empties the links: BUSY, DEAD_BUS, LINK.
-   The link of each core leads to the next core of `cores`. RINGs need it before the first run, and again after a fault or an
-   `aresetn` of any core. It polls each core `looks` times during the flush, and again after it. These polls must take at least
-   the latency of a link. */
+/* Makes a ring of `count` cores, after tpu_recover of each core: gives core i rank i, and empties the links: BUSY, DEAD_BUS,
+   LINK. The link of each core leads to the next core of `cores`. RINGs need it before the first run, and again after a fault or
+   an `aresetn` of any core. It polls each core `looks` times during the flush, and again after it. These polls must take at
+   least the latency of a link. */
 enum tpu_error tpu_flush_ring(tpu *const *cores, uint32_t count, uint32_t looks);
 
 /* For an interrupt handler: clears `irq`, and disables it until the next start. tpu_wait still finds the end of the run. */
