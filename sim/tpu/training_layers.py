@@ -37,6 +37,8 @@ def _keras_causes(layer):
     kind = type(layer).__name__
     if kind in _OF_KERAS and any(getattr(layer, name, 0) for name in ("rate", "stddev", "l1", "l2")):
         yield "acts in training alone", _OF_KERAS[kind]
+    if kind == "Dropout" and layer.rate and layer.noise_shape is not None:
+        yield "has noise_shape", "leave noise_shape out"
     if kind == "SpectralNormalization":
         yield "changes its weights beside the optimizer", "leave it out"
     if kind.startswith("Random"):

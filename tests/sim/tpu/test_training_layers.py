@@ -53,6 +53,12 @@ KERAS = {
         "put a Dropout layer before it",
         lambda layers: [layers.Dropout(0.2), layers.Attention()],
     ),
+    "noise_shape": (
+        lambda layers: [layers.Conv1D(3, 2), layers.Dropout(0.2, noise_shape=(None, 1, 3))],
+        r"\(Dropout\) has noise_shape",
+        "leave noise_shape out",
+        lambda layers: [layers.Conv1D(3, 2), layers.Dropout(0.2)],
+    ),
     "SpectralNormalization": (
         lambda layers: [layers.SpectralNormalization(layers.Conv1D(3, 2))],
         r"\(SpectralNormalization\) changes its weights beside the optimizer",
