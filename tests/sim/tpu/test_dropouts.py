@@ -126,7 +126,7 @@ def test_samples_that_are_no_slices(rng, tmp_path):
     rows = b.last
     b("Reshape", np.array([-1, 12]))
     b("Gemm", weights(rng, 12, 5))
-    with pytest.raises(tpu.ModelError, match=f"Net: it drops values of {rows!r}, whose .*; give fit the argument `dropout`"):
+    with pytest.raises(tpu.ModelError, match=f"Net: it drops values of {rows!r}, without .*; give fit the argument `dropout`"):
         with_masks(b.model(), {rows: 0.5}, "Net")
     b.save(tmp_path)
     tpu.load(tmp_path / "model.onnx").fit(rng.normal(size=(32, 2, 6)), rng.integers(0, 5, 32), dropout=0.5, verbose=False)
