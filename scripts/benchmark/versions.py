@@ -22,7 +22,7 @@ DECIDED_BY = {
     **dict.fromkeys(("training", "cores"), (*_COMPILED, *_TRAINED)),
     "gpt-training": ("sim/ir", *_TRAINED),
     **dict.fromkeys(("boards", "blocks", "devices", "options"), _FPGA),
-    **dict.fromkeys(("ring", "standard-cells"), _RTL),
+    **dict.fromkeys(("ring", "standard-cells", "cell-layout"), _RTL),
 }
 
 

@@ -57,6 +57,7 @@ DOCUMENTS = {
     "ring-words": DATASHEET,
     "cell": DATASHEET,
     "standard-cells": DATASHEET,
+    "cell-layout": DATASHEET,
     "node-tests": SOFTWARE,
     "onnx-backend": SOFTWARE,
     "zoo": ZOO,
