@@ -40,7 +40,8 @@ async def bench(ports, rng, *, n, weight_rows, transposes, tiles, count, pauses,
     while len(found) < total:
         write = bool(sent) and outstanding < WeightUnpacker.depth and rng.random() >= pauses
         vector, code, transpose, last = sent.pop(0) if write else ([rng.getrandbits(16) for _ in range(n)], 1, 1, 1)
-        free = freed < len(found) // n and rng.random() >= pauses
+        # No tile leaves the FIFO before it is full: the unpacker must use all of its room.
+        free = freed < len(found) // n and (freed or len(found) >= min(total, tiles * n)) and rng.random() >= pauses
         ports.set(load__write=write, load__vector=vector, load__weight_format=code, load__last=last, freed=free)
         if transposes:
             ports.set(load__transpose=transpose)

@@ -25,7 +25,7 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         0,
     )  # bursts whose address was sent, bursts whose last beat was sent, and bursts with a response
     shown = {"aw": None, "w": None}
-    told = (0, 0)  # `client.answered` and `client.error` in the next cycle
+    told, most = (0, 0), 0  # `client.answered` and `client.error` in the next cycle; most bursts in flight
     draining, given_up, silent = True, 0, 0  # draining: until all responses arrived and the ID is settled
     for _ in range(cycles):
         flush = rng.random() < (held if flush else flushes)
@@ -107,11 +107,12 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         elif unanswered == 0 and settled:
             draining = False
         unanswered += take - answer
+        most = max(most, unanswered)
         answered += answer
         silent = 0 if take or give or stand_in or answer else silent + 1
         assert silent < 2000 or not offer, "nothing moves"
         await ports.tick()
-    assert answered > 20
+    assert answered > 20 and (answers > 0.1 or most == outstanding), f"at most {most} bursts in flight"
     return given_up
 
 
