@@ -38,6 +38,7 @@ async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers, 
     given, vectors = 0, [0, 0]  # of the unified buffer, and of the update memory
     coming = [None] * latency  # the rows that were granted in the last cycles
     early = 0  # beats that were sent before the address of their burst
+    most = 0  # bursts in flight
     while rows or beats or addresses or bursts:
         grant, ready, accepts = rng.random() < grants, rng.random() < takes, rng.random() < takes
         # A response passes the manager's registers and the memory.
@@ -89,8 +90,10 @@ async def traffic(ports, rng, *, ratio, latency, count, grants, takes, answers, 
             early -= covered
             bursts.append([owner, burst["last"], burst["beats"] - covered, ports.cycle])
             assert burst["last"] == (not owners or owners[0] != owner)
+        most = max(most, len(bursts))
         given += ports.get("port__op__ready") and given < count
         await ports.tick()
+    return most
 
 
 BRISK = dict(grants=1, takes=1, answers=1)
@@ -116,7 +119,8 @@ def store_unit(ratio, latency, layout=LAYOUT):
 def test_random(ratio, rates, latency):
     layout = PARTS if rates is PAUSED and latency == 1 else LAYOUT
     rates = {"layout": layout, **rates}
-    simulate(store_unit(ratio, latency, layout), traffic, seed=seed(), ratio=ratio, latency=latency, count=25, **rates)
+    most = simulate(store_unit(ratio, latency, layout), traffic, seed=seed(), ratio=ratio, latency=latency, count=25, **rates)
+    assert most == 4 or ratio == 1 and most < 4, f"{most} bursts in flight"
 
 
 async def one_store(ports, rng, vectors):
