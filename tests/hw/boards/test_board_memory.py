@@ -30,6 +30,27 @@ def test_read_throughput_is_one_beat_per_cycle(size):
         assert simulate(memory, stream, seed=seed(), beats=beats, bursts=20) == (7, 20 * beats)
 
 
+async def write_burst(ports, rng, *, beats):
+    """Writes a burst whose data are always valid. Returns the cycles in which its beats are accepted."""
+    start(ports)
+    ports.set(write__awvalid=1, write__awlen=beats - 1, write__bready=1)
+    await ports.until("write__awready", 5)
+    await ports.tick()
+    ports.set(write__awvalid=0, write__wvalid=1)
+    accepted = []
+    while len(accepted) < beats:
+        ports.set(write__wlast=len(accepted) == beats - 1)
+        accepted += [ports.cycle] * ports.get("write__wready")
+        await ports.tick()
+    return accepted
+
+
+def test_write_throughput_is_one_beat_per_cycle():
+    memory = BoardMemory(size=1 << 16, address_width=32, data_width=32)
+    accepted = simulate(memory, write_burst, seed=seed(), beats=16)
+    assert accepted == [*range(accepted[0], accepted[0] + 16)]
+
+
 async def across_banks(ports, rng, *, banks):
     """Writes two words to each bank, then reads them with one burst per bank, and checks that no cycle is idle between beats."""
     start(ports)
