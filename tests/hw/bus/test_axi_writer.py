@@ -25,8 +25,8 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
         0,
     )  # bursts whose address was sent, bursts whose last beat was sent, and bursts with a response
     shown = {"aw": None, "w": None}
-    told, most = (0, 0), 0  # `client.answered` and `client.error` in the next cycle; most bursts in flight
-    draining, given_up, silent = True, 0, 0  # draining: until all responses arrived and the ID is settled
+    told = (0, 0)  # `client.answered` and `client.error` in the next cycle
+    draining, given_up, silent, full = True, 0, 0, False  # draining: until all responses arrived and the ID is settled
     for _ in range(cycles):
         flush = rng.random() < (held if flush else flushes)
         if offer is None and rng.random() < 0.7:
@@ -80,15 +80,14 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
             ports.get("client__burst__ready") and offer is not None,
             ports.get("client__data__ready") and word is not None,
         )
-        assert not take or not draining, f"cycle {now}: a burst after a flush"
         assert not give or not (flush or draining), f"cycle {now}: something new after a flush"
 
         # Events at the end of the cycle
         room = waiting and (not beats or ready["w"])
         assert give == bool(room and word is not None and not flush and not draining), f"cycle {now}: data {give}"
         stand_in = draining and room
-        if take:
-            assert waiting == 0 and unanswered < outstanding
+        may = offer and not waiting and (not addresses or ready["aw"]) and not full and not draining
+        assert take == bool(may), f"cycle {now}: burst {take}"
         if addresses and ready["aw"]:
             addresses.pop(0)
             out["aw"] += 1
@@ -106,13 +105,13 @@ async def traffic(ports, rng, *, cycles, takes, answers, feeds, flushes=0.0, hel
             draining = True
         elif unanswered == 0 and settled:
             draining = False
+        full = unanswered == outstanding  # a cycle late
         unanswered += take - answer
-        most = max(most, unanswered)
         answered += answer
         silent = 0 if take or give or stand_in or answer else silent + 1
         assert silent < 2000 or not offer, "nothing moves"
         await ports.tick()
-    assert answered > 20 and (answers > 0.1 or most == outstanding), f"at most {most} bursts in flight"
+    assert answered > 20
     return given_up
 
 
