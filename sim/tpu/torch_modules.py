@@ -74,15 +74,16 @@ def from_torch(module, example, probabilities=False, effort="best"):
     title = type(module).__name__
     _check_norms(module, title)
     inputs = tuple(map(_two_samples, example if isinstance(example, tuple) else (example,)))
+    is_random, is_other = _in_training(module, inputs)
     source = Source(
         title,
         lambda: {name: _array(one) for name, one in _weights(module)},
         lambda values: _write(module, values),
         lambda affine, training=False: _exported(module, inputs, title, affine or {}, training),
-        dropout_rate(title, list(_layers(module)), _is_random(module, inputs)),
+        dropout_rate(title, list(_layers(module)), is_random),
         {name for name, one in _weights(module) if not one.requires_grad} | _without_gradient(module, inputs),
         list(_norms(module)),
-        refused_in_torch(module),
+        refused_in_torch(module, is_other),
     )
     if module.training:
         source.warn("call module.eval() before from_torch if you only run it")
@@ -168,25 +169,35 @@ def _two_samples(example):
     return tensor if len(tensor) > 1 else torch.cat([tensor, tensor])
 
 
-def _is_random(module, inputs):
-    """Returns True if a module draws random numbers in training, not counting its layers of Dropout."""
+def _in_training(module, inputs):
+    """Returns `(True if a module draws random numbers in training, True if it computes other results there without them)`, not
+    counting its layers of Dropout and its normalizations."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
 
-    drawn = []
+    drawn, results = [], []
 
     class Listener(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             drawn.extend([function] * (torch.Tag.nondeterministic_seeded in function.tags))
             return function(*args, **kwargs or {})
 
-    buffers = [(one, one.clone()) for one in module.buffers()]
-    with _with_modes(module, True, torch.nn.Dropout), torch.random.fork_rng(devices=[]), torch.no_grad():
-        with suppress(Exception), Listener():  # the export has an error's message
-            module(*inputs)
-        for one, before in buffers:
-            one.copy_(before)
-    return bool(drawn)
+    buffers, mha = [(one, one.clone()) for one in module.buffers()], torch.backends.mha
+    is_fast = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)  # which leaves out results of padding, in inference alone
+    for training in (False, True):
+        with _with_modes(module, training, torch.nn.Dropout), torch.random.fork_rng(devices=[]), torch.no_grad():
+            with suppress(Exception), Listener():  # the export has an error's message
+                results.append([one for one in tree_leaves(module(*inputs)) if isinstance(one, torch.Tensor)])
+            for one, before in buffers:
+                one.copy_(before)
+    mha.set_fastpath_enabled(is_fast)
+    shapes = [[one.shape for one in some] for some in results]
+    if drawn or len(results) < 2 or shapes[0] != shapes[1]:
+        return bool(drawn), not drawn and len(results) == 2
+    near = (torch.allclose(one.double(), other.double(), 1e-2, 1e-3, equal_nan=True) for one, other in zip(*results))
+    return False, not all(near)
 
 
 def _without_gradient(module, inputs):

@@ -53,8 +53,9 @@ def _keras_causes(layer):
         yield "has a constraint", "leave it out"
 
 
-def refused_in_torch(module):
-    """Returns the ModelError of the first layer of a PyTorch module that `fit` would ignore, or None."""
+def refused_in_torch(module, is_other=False):
+    """Returns the ModelError of the first layer of a PyTorch module that `fit` would ignore, or None. `is_other`: the module
+    computes other results in training."""
     title = type(module).__name__
     for name, layer in module.named_modules():
         kind, remedy = type(layer).__name__, None
@@ -69,6 +70,9 @@ def refused_in_torch(module):
             return _error(title, f"{name} ({kind})".lstrip(), "has a hook that changes a gradient", "remove the hook")
         if remedy:
             return _error(title, f"{name} ({kind})".lstrip(), "acts in training alone", remedy)
+    if is_other:
+        remedy = "let forward return the same in training and in inference"
+        return ModelError(f"{title}: it computes other results in training, which fit does not have; {remedy}")
     return None
 
 

@@ -163,6 +163,15 @@ def test_torch(data):
 
     for first in (Functional(), Attention(4, 2, dropout=0.5, batch_first=True)):
         _check_dropped(data, model(first))
+
+    class Other(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (2 if self.training and self.is_other else 1)
+
+    models = []
+    for Other.is_other in (True, False):
+        models.append(model(Other(4, 4)))
+    _check(data, models[0], "Sequential: it computes other results in training", "let forward return the same", models[1])
     layer = nn.Linear(4, 4)
     hook = layer.weight.register_hook(lambda gradient: gradient * 0)
     hooked = model(layer)
