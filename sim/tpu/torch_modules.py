@@ -180,7 +180,10 @@ def _in_training(module, inputs):
 
     class Listener(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            drawn.extend([function] * (torch.Tag.nondeterministic_seeded in function.tags))
+            names = [one.name for one in function._schema.arguments]
+            rate = (dict(zip(names, args)) | (kwargs or {})).get("dropout_p", "dropout_p" not in names)  # of attention
+            if torch.Tag.nondeterministic_seeded in function.tags and rate:
+                drawn.append(function)
             return function(*args, **kwargs or {})
 
     buffers, mha = [(one, one.clone()) for one in module.buffers()], torch.backends.mha

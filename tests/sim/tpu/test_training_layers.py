@@ -164,6 +164,8 @@ def test_torch(data):
     for first in (Functional(), Attention(4, 2, dropout=0.5, batch_first=True)):
         _check_dropped(data, model(first))
 
+    assert model(Attention(4, 2, batch_first=True))._source.dropout == 0  # it does not look for dropped tensors
+
     class Other(nn.Linear):
         def forward(self, x):
             return super().forward(x) * (2 if self.training and self.is_other else 1)
