@@ -94,13 +94,15 @@ class SdramMemory(wiring.Component):
         layout = {"beat": self._beats, "left": 8, "outside": 1, "id": 1, "lite": 1, "lane": self._lanes}
         waiting, present = (Signal(data.StructLayout(layout), name=name) for name in ("waiting", "present"))
         room = Signal(init=1)
-        self._reading = Signal()  # a read of the AXI4-Lite port is under way
+        asked = Signal()  # by the AXI4-Lite port, one cycle late: its manager is far away
+        self._reading = Signal()  # a read of that port is under way
+        m.d.sync += asked.eq(lite.arvalid & ~lite.arready)
         m.d.comb += [bus.arready.eq(room), lite.arready.eq(0)]
         with m.If(taken):
             m.d.sync += [present.beat.eq(present.beat + 1), present.left.eq(present.left - 1), asks.eq(present.left != 0)]
         with m.If(~asks | (taken & (present.left == 0))):
             beat, outside = self._place(lite.araddr)
-            with m.If(lite.arvalid & ~self._reading):
+            with m.If(asked & ~self._reading):
                 m.d.comb += lite.arready.eq(1)
                 m.d.sync += [self._reading.eq(1), asks.eq(1), present.beat.eq(beat), present.outside.eq(outside)]
                 m.d.sync += [present.left.eq(0), present.lite.eq(1), present.lane.eq(self._lane(lite.araddr))]
@@ -129,9 +131,11 @@ class SdramMemory(wiring.Component):
         beat, outside, ident = Signal(self._beats), Signal(), Signal()
         words, strobe = Signal(self.data_width, reset_less=True), Signal(self.data_width // 8, reset_less=True)
         free = Signal()
+        asked = Signal()  # by the AXI4-Lite port, one cycle late: its manager is far away
+        m.d.sync += asked.eq(lite.awvalid & lite.wvalid & ~lite.awready)
         m.d.comb += [
             free.eq(~active & ~bus.bvalid),
-            lite.awready.eq(free & lite.awvalid & lite.wvalid & ~lite.bvalid),
+            lite.awready.eq(free & asked & ~lite.bvalid),
             lite.wready.eq(lite.awready),
             bus.awready.eq(free & ~lite.awready),
             asks.eq(full & ~passed),
