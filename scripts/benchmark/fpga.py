@@ -20,8 +20,17 @@ from .versions import VERSION, version_of_file
 
 __all__ = ["blocks", "boards", "devices", "options"]
 
-#: Rows of the table `boards`
-_ROUTED = ("ulx3s-25f", "ulx3s-45f", "ulx3s-85f", "tang-primer-20k", "crosslink-nx")
+#: {board: seeds of its rows} of the table `boards`
+_ROUTED = {
+    "ulx3s-25f": (1,),
+    "ulx3s-45f": (1,),
+    "ulx3s-85f": (1, 2),
+    "ecpix5-85f": (1,),
+    "orangecrab-25f": (1,),
+    "versa-5g": (1,),
+    "tang-primer-20k": (1,),
+    "crosslink-nx": (1,),
+}
 _BLOCKS = "ulx3s-85f"  # the board of the table `blocks`
 _AROUND_CORE = ("bridge", "memory", "top")  # blocks of the board outside its core
 #: {option: (its value, other options that it needs)} of the table `options`. The core without it has `training`.
@@ -83,7 +92,11 @@ def boards(
     as_json: Json = False,
     write: Write = False,
 ):
-    """Show the last report of `tpu synth --target BOARD --pnr` for each board: the whole design and its clock, by nextpnr."""
+    """Show the last report of `tpu synth --target BOARD --pnr --seed SEED` for each board and seed: the whole design and its
+    clock, by nextpnr. The folder of a second seed has a name of its own: `-o build/synth/ulx3s-85f-n8-seed-2`."""
+    unknown = [name for name in names.split(",") if name not in _ROUTED]
+    if unknown:
+        raise SystemExit(f"the table has no row of {unknown[0]!r}; choose from {', '.join(_ROUTED)}")
     figures, rows = [], []
     for name in names.split(","):
         reports = sorted((build_directory() / "synth").glob(f"{name}-n*/report.json"))
@@ -91,7 +104,7 @@ def boards(
         placed = [
             report | {VERSION: version_of_file("boards", path)}
             for path, report in ((path, json.loads(path.read_text())) for path in reports)
-            if report["placed"] and report["config"] == core and report["seed"] == 1 and not report["across_blocks"]
+            if report["placed"] and report["config"] == core and report["seed"] in _ROUTED[name] and not report["across_blocks"]
         ]
         if not placed:
             raise SystemExit(f"no report of {name} with place and route; run `tpu synth --target {name} --pnr` first")
@@ -100,6 +113,7 @@ def boards(
             rows.append(
                 [
                     name,
+                    figure["seed"],
                     figure["n"],
                     *_shares(figure["total"], figure["available"]),
                     f"{figure['fmax_mhz']:.1f}",
@@ -107,7 +121,8 @@ def boards(
                     figure[VERSION],
                 ]
             )
-    head, keys = ["board", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock", VERSION], [(name,) for name in _ROUTED]
+    head = ["board", "seed", "n", "LUT", "FF", "DSP", "block RAM", "MHz", "its clock", VERSION]
+    keys = [(name, seed) for name, seeds in _ROUTED.items() for seed in seeds]
     publish("boards", head, rows, figures, as_json, write, keys)
 
 
