@@ -85,6 +85,7 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
     # The head of each queue, of issued MATMULs too, and the cycles since its last dependency ended.
     free = dict.fromkeys([*units, "handed"], ([], 0))
     accepted_at, slot_of = {}, {}
+    direct = None  # unit of an instruction that was accepted in the last cycle and bypasses its queue
     known, on_bus = set(), set()  # numbers of ended instructions; instructions on the bus count one cycle later
 
     def begins(slot, number, unit):
@@ -111,6 +112,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
                 }
             )
         await ports.settle()
+        assert not direct or ports.get(f"{direct}__op__valid"), f"{direct}: instruction {given - 1} does not bypass the queue"
+        direct = None
         in_flight = given - len(ended) - sum(f["unit"] == Unit.CONTROL.value for f in footprints[:given])
         assert in_flight <= config.in_flight
         moved = bool(done)
@@ -155,6 +158,8 @@ async def traffic(ports, rng, *, config, count, ends, ready, space, density, con
             assert compared <= 5 or room <= 3, f"instruction {given} is not accepted"
         if ports.get("i__ready") and given < len(todo):
             if unit != Unit.CONTROL.value:
+                if not (name == "matmul" or waits_for[given] or queued[name] or ports.get(f"{name}__op__valid")):
+                    direct = name
                 queued[name].append(given)
                 accepted_at[given] = ports.cycle
                 assert ports.get("placed__valid") and ports.get("placed__pc") == given
