@@ -157,7 +157,7 @@ class RunControl(wiring.Component):
         ]
         with m.Switch(state):
             with m.Case(State.IDLE):
-                with m.If(registers.start & ~registers.faulted):
+                with m.If(registers.start & ~registers.reset & ~registers.faulted):
                     m.d.comb += clear.eq(1)
                     m.d.sync += [
                         state.eq(Mux(registers.quiet & ~ran, State.RUN, State.QUIET)),

@@ -120,7 +120,7 @@ async def life(ports, rng, *, cycles, timeout, least):
             beats = [count + past[name] for count, name in zip(beats, ("read_beat", "write_beat", "ring_sends", "ring_takes"))]
         silent = 0 if any(past[name] for name in MOVES) or not active else silent + 1
         pending = 0 if e["acknowledge"] else pending
-        if state == "IDLE" and e["start"] and not faulted:
+        if state == "IDLE" and e["start"] and not e["reset"] and not faulted:
             state, done = "RUN" if quiet and not ran else "QUIET", 0
             cycles_run, coming, reasons, beats = 0, [None, None], [0] * len(reasons), [0] * 4
         elif state == "RUN" and e["fault__valid"]:
