@@ -218,7 +218,7 @@ class RunControls(Proof):
             )
             >> t["expired"],
             "`cycles` counts the cycles of a run": choose(
-                (state == _IDLE) & s["registers__start"] & ~s["registers__faulted"],
+                (state == _IDLE) & s["registers__start"] & ~s["registers__faulted"] & ~reset,
                 0,
                 (s["registers__cycles"] + count([s["active_before"]]))[0:32],
             )
