@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from ..ir.errors import ModelError
 from ..trainer.errors import ArgumentError
 from .arguments import framework_of, needs_conversion
 from .batch_norms import BatchNorm
@@ -80,6 +81,10 @@ def from_keras(model, probabilities=False, effort="best"):
         )
     if not isinstance(model, keras.Model):
         raise ArgumentError(f"`model` must be a keras.Model, not {needs_conversion(model)}")
+    if not getattr(model, "outputs", None):
+        raise ModelError(
+            f"{model.name}: its inputs are not known; make it by keras.Model(inputs, outputs), or begin it with Input"
+        )
     source = Source(
         model.name,
         lambda: {one.path: np.array(keras.ops.convert_to_numpy(one.value)) for one in _weights(model)},

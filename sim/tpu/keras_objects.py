@@ -12,6 +12,8 @@ __all__ = ["EpochCallbacks", "check_ends", "compiled_metrics", "is_accuracy", "l
 #: Settings of Keras' optimizers that the core lacks.
 _LACKING = ("use_ema", "gradient_accumulation_steps", "amsgrad", "nesterov")
 _EPSILON = 1e-5  # largest `epsilon`: a core has a least root of 2^-17 in its place
+#: Layers and functions after the last activation that only arrange its results.
+_SAME_VALUES = ("Reshape", "Flatten", "Permute", "Transpose", "Squeeze", "ExpandDims", "Identity")
 _LOSSES = {
     "SparseCategoricalCrossentropy": "sparse_categorical_crossentropy",
     "CategoricalCrossentropy": "categorical_crossentropy",
@@ -119,7 +121,7 @@ def _with_optimizer(given, source):
 def _schedule(schedule, kind, settings):
     """Returns the learning rate and the schedule of one of Keras' schedules."""
     if kind == "ExponentialDecay" and not settings["staircase"] and settings["decay_steps"] == int(settings["decay_steps"]):
-        return settings["initial_learning_rate"], f"exponential:{settings['decay_rate']!r}/{int(settings['decay_steps'])}"
+        return settings["initial_learning_rate"], f"exponential:{float(settings['decay_rate'])!r}/{int(settings['decay_steps'])}"
     return 1.0, lambda step: float(schedule(step))
 
 
@@ -167,13 +169,33 @@ def check_ends(net, losses):
         name, _ = loss_name(loss)
         if not str(name).endswith("crossentropy"):
             continue
-        activation = getattr(output._keras_history.operation, "activation", None)
-        last = getattr(activation, "__name__", type(output._keras_history.operation).__name__)
+        last = _last_function(output)
+        if last is None:
+            continue
         is_end = last.lower() in ("softmax", "sigmoid")
         of_logits = not isinstance(loss, str) and loss.get_config().get("from_logits", False)
         if is_end == of_logits:
             has, remedy = ("probabilities", "from_logits=False") if of_logits else ("logits", "from_logits=True")
             raise ArgumentError(f"`loss`: the model ends in {has}; give the loss {remedy}")
+
+
+def _last_function(output):
+    """Returns the name of the last function before an output of Keras, without operations that keep the values. Returns None if
+    an object of the user computes it."""
+    operation, node, index = output._keras_history
+    while True:
+        if hasattr(operation, "outputs") and operation.outputs:  # a model as a layer
+            operation, node, index = operation.outputs[index]._keras_history
+        elif type(operation).__name__ in _SAME_VALUES:
+            operation, node, index = operation._inbound_nodes[node].input_tensors[0]._keras_history
+        elif type(operation).__name__ == "TimeDistributed":
+            operation = operation.layer
+        else:
+            break
+    kind = type(operation)
+    if kind.__name__ == "Lambda" or not kind.__module__.startswith("keras."):
+        return None
+    return getattr(getattr(operation, "activation", None), "__name__", kind.__name__)
 
 
 def metric_name(metric):

@@ -45,7 +45,7 @@ def _keras_causes(layer):
         yield "changes samples in training alone", "leave it out, and change the samples before fit"
     if hasattr(layer, "recurrent_dropout") and layer.recurrent_dropout:
         yield "has recurrent_dropout", "give it recurrent_dropout=0.0, and put a Dropout layer after it"
-    if (hasattr(layer, "recurrent_dropout") or kind in ("Attention", "AdditiveAttention")) and layer.dropout:
+    if (hasattr(layer, "recurrent_dropout") or kind in ("Attention", "AdditiveAttention")) and getattr(layer, "dropout", 0):
         yield "has dropout", _BEFORE
     if layer.activity_regularizer or any(one.regularizer for one in layer.trainable_weights):
         yield "has a regularizer", _DECAY
@@ -56,15 +56,17 @@ def _keras_causes(layer):
 def refused_in_torch(module, is_other=False):
     """Returns the ModelError of the first layer of a PyTorch module that `fit` would ignore, or None. `is_other`: the module
     computes other results in training."""
+    from torch import nn
+
     title = type(module).__name__
     for name, layer in module.named_modules():
         kind, remedy = type(layer).__name__, None
         for option, off in (("padding_idx", None), ("scale_grad_by_freq", False)):
-            if kind == "Embedding" and getattr(layer, option) is not off:
+            if isinstance(layer, nn.Embedding) and getattr(layer, option) is not off:
                 return _error(title, f"{name} ({kind})".lstrip(), f"has {option}", f"leave {option} out")
         if kind in _OF_TORCH and layer.p:
             remedy = _DROPOUT
-        elif kind in ("LSTM", "GRU", "RNN") and layer.dropout and layer.num_layers > 1:
+        elif isinstance(layer, nn.RNNBase) and layer.dropout and layer.num_layers > 1:
             remedy = "give it dropout=0.0, or divide it into layers with Dropout layers between them"
         if any(one._backward_hooks for one in layer.parameters(recurse=False)):
             return _error(title, f"{name} ({kind})".lstrip(), "has a hook that changes a gradient", "remove the hook")

@@ -117,7 +117,9 @@ def test_an_error_restores_the_weights(keras, data):
         ),
         (lambda keras: keras.optimizers.SGD(0.02, global_clipnorm=0.1), tpu.Sgd(0.0, clip_norm=0.1), "constant"),
         (
-            lambda keras: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.02, 10, 0.5), beta_1=0.8),
+            lambda keras: keras.optimizers.Adam(
+                keras.optimizers.schedules.ExponentialDecay(0.02, 10, np.float64(0.5)), beta_1=0.8
+            ),
             tpu.Adam(first=0.8),
             "exponential:0.5/10",
         ),
@@ -204,8 +206,9 @@ def test_remedies(keras, data):
     ],
 )
 def test_ends_that_do_not_fit_the_loss(keras, data, last, of_logits, message):
+    """The last layer may be inside a model, and before layers that keep its values."""
     with tpu.Strategy().scope():
-        net = _net(keras, last)
+        net = keras.Sequential([keras.layers.Input((12,)), _net(keras, last), keras.layers.Reshape((4,))])
         net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=of_logits))
     for fit in (net.fit, lambda *data: tpu.from_keras(net).fit(*data, loss=net.loss)):
         with pytest.raises(tpu.ArgumentError) as error:
@@ -214,6 +217,18 @@ def test_ends_that_do_not_fit_the_loss(keras, data, last, of_logits, message):
     with tpu.Strategy().scope():
         net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=not of_logits))
     net.fit(*data, verbose=0)
+
+
+def test_models_without_known_inputs(keras):
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    for net in (keras.Sequential([keras.layers.Dense(3)]), Own()):
+        with pytest.raises(
+            tpu.ModelError, match=r"its inputs are not known; make it by keras.Model\(inputs, outputs\), or begin"
+        ):
+            tpu.from_keras(net)
 
 
 def test_arguments_that_a_strategy_lacks(keras, data):

@@ -116,13 +116,13 @@ def test_dropout_inside_a_layer_of_keras(data):
     keras = pytest.importorskip("keras", reason="needs the packages keras and torch")
     pytest.importorskip("onnxscript", reason="needs the packages keras, torch and onnxscript")
 
-    class Block(keras.layers.Layer):
+    class Attention(keras.layers.Layer):  # not the layer of this name
         def __init__(self):
             super().__init__()
-            self.dense, self.dropout = keras.layers.Dense(4), keras.layers.Dropout(0.5)
+            self.dense, self.drop = keras.layers.Dense(4), keras.layers.Dropout(0.5)
 
         def call(self, x):
-            return self.dropout(self.dense(x))
+            return self.drop(self.dense(x))
 
     given = keras.layers.Input((6, 4))
     x = keras.layers.Flatten()(keras.layers.MultiHeadAttention(2, 4, dropout=0.5)(given, given))
@@ -134,7 +134,7 @@ def test_dropout_inside_a_layer_of_keras(data):
     ):
         model.fit(*data, verbose=False)
     assert model.fit(*data, dropout=0.25, check_steps=1, core=tpu.Config(n=4), verbose=False).core["mismatched_bits"] == 0
-    made = [keras.layers.Input((6, 4)), Block(), keras.layers.Flatten(), keras.layers.Dense(3)]
+    made = [keras.layers.Input((6, 4)), Attention(), keras.layers.Flatten(), keras.layers.Dense(3)]
     _check_dropped(data, tpu.from_keras(keras.Sequential(made)))
 
 
@@ -153,7 +153,7 @@ def test_torch(data):
     def model(*layers):
         return tpu.from_torch(nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 3)).eval(), torch.zeros(1, 6, 4))
 
-    class Functional(nn.Module):
+    class RNN(nn.Module):  # not the layer of this name
         def forward(self, x):
             return nn.functional.dropout(x, 0.25, self.training)
 
@@ -161,18 +161,23 @@ def test_torch(data):
         def forward(self, x):
             return super().forward(x, x, x, need_weights=False)[0]
 
-    for first in (Functional(), Attention(4, 2, dropout=0.5, batch_first=True)):
+    for first in (RNN(), Attention(4, 2, dropout=0.5, batch_first=True)):
         _check_dropped(data, model(first))
 
     assert model(Attention(4, 2, batch_first=True))._source.dropout == 0  # it does not look for dropped tensors
 
-    class Other(nn.Linear):
+    class Embedding(nn.Linear):  # not the layer of this name
         def forward(self, x):
+            if self.training:
+                self.steps = self.steps + 1
             return super().forward(x) * (2 if self.training and self.is_other else 1)
 
-    models = []
-    for Other.is_other in (True, False):
-        models.append(model(Other(4, 4)))
+    models, steps = [], torch.zeros(1, dtype=torch.int64)
+    for Embedding.is_other in (True, False):
+        layer = Embedding(4, 4)
+        layer.register_buffer("steps", steps)
+        models.append(model(layer))
+        assert layer.steps is steps and not steps
     _check(data, models[0], "Sequential: it computes other results in training", "let forward return the same", models[1])
     layer = nn.Linear(4, 4)
     hook = layer.weight.register_hook(lambda gradient: gradient * 0)
