@@ -179,6 +179,13 @@ def test_torch(data):
         models.append(model(layer))
         assert layer.steps is steps and not steps
     _check(data, models[0], "Sequential: it computes other results in training", "let forward return the same", models[1])
+
+    class Noise(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x) if self.training else x
+
+    with pytest.raises(tpu.ModelError, match="computes other results in training"):
+        model(Noise()).fit(*data, dropout=0.1)
     layer = nn.Linear(4, 4)
     hook = layer.weight.register_hook(lambda gradient: gradient * 0)
     hooked = model(layer)
