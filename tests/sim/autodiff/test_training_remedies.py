@@ -222,6 +222,7 @@ FOLLOWED = {
     "are constants of the network": "tpu/test_source.py::test_weights_that_stay_constant_are_refused",
     "are combined with trained ones": "tpu/test_source.py::test_frozen_weights_that_are_combined_are_refused",
     "has no running statistics": "tpu/test_frameworks.py::test_torch_without_running_statistics",
+    "its inputs are not known": "tpu/test_keras_words.py::test_models_without_known_inputs",
     "its forward fails on the example": "tpu/test_frameworks.py::test_torch_exporter_errors",
     "cannot export it": "tpu/test_frameworks.py::test_torch_exporter_errors",
     "tpu.load(file).fit trains it": "tpu/test_several_outputs.py::test_two_inputs_and_four_outputs",

@@ -229,6 +229,7 @@ def test_models_without_known_inputs(keras):
             tpu.ModelError, match=r"its inputs are not known; make it by keras.Model\(inputs, outputs\), or begin"
         ):
             tpu.from_keras(net)
+    assert tpu.from_keras(keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])).network.input_size == 4
 
 
 def test_arguments_that_a_strategy_lacks(keras, data):
