@@ -30,10 +30,10 @@ def layer(rng, operator, ways=1, shape=("n", STEPS, INPUTS), states=(), inputs=N
     return b
 
 
-def agrees(rng, path, *shape, count=3):
+def agrees(rng, path, *shape, count=3, scale=None):
     model, x = tpu.load(path), rng.normal(size=(count, *shape)).astype(np.float32) * 2
     assert model.compare(x).error is None
-    close(model.predict(x), reference(path, x).reshape(model.predict(x).shape))
+    close(model.predict(x), reference(path, x).reshape(model.predict(x).shape), scale=scale)
     return model
 
 
@@ -222,9 +222,10 @@ def unrolled(rng, first=None):
 
 
 def test_first_state_of_an_open_batch(rng, tmp_path):
-    """Operators that compute each sample alone are evaluated for a constant that is repeated for each sample."""
-    agrees(rng, unrolled(rng).save(tmp_path), 2, INPUTS)
-    agrees(rng, unrolled(rng, lambda b: b("Add", weights(rng, HIDDEN))).save(tmp_path), 2, INPUTS)
+    """Operators that compute each sample alone are evaluated for a constant that is repeated for each sample. States are up to 1,
+    and their sums may cancel."""
+    agrees(rng, unrolled(rng).save(tmp_path), 2, INPUTS, scale=1)
+    agrees(rng, unrolled(rng, lambda b: b("Add", weights(rng, HIDDEN))).save(tmp_path), 2, INPUTS, scale=1)
 
 
 @pytest.mark.parametrize(
