@@ -190,13 +190,15 @@ def _in_training(module, inputs):
     mha = torch.backends.mha
     is_fast = mha.get_fastpath_enabled()
     mha.set_fastpath_enabled(False)  # which leaves out results of padding, in inference alone
-    for training in (False, True):
-        with _with_modes(module, training, torch.nn.Dropout), torch.random.fork_rng(devices=[]), torch.no_grad():
-            buffers = {name: one.clone() for name, one in module.named_buffers()}  # a forward in training may change its own
-            with suppress(Exception), Listener():  # the export has an error's message
-                found = torch.func.functional_call(module, buffers, inputs)
-                results.append([one for one in tree_leaves(found) if isinstance(one, torch.Tensor)])
-    mha.set_fastpath_enabled(is_fast)
+    try:
+        for training in (False, True):
+            with _with_modes(module, training, torch.nn.Dropout), torch.random.fork_rng(devices=[]), torch.no_grad():
+                buffers = {name: one.clone() for name, one in module.named_buffers()}  # a forward in training may change its own
+                with suppress(Exception), Listener():  # the export has an error's message
+                    found = torch.func.functional_call(module, buffers, inputs)
+                    results.append([one for one in tree_leaves(found) if isinstance(one, torch.Tensor)])
+    finally:
+        mha.set_fastpath_enabled(is_fast)
     shapes = [[one.shape for one in some] for some in results]
     if drawn or len(results) < 2 or shapes[0] != shapes[1]:
         return bool(drawn), not all(drawn) or not drawn and len(results) == 2
