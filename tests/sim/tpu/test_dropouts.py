@@ -63,7 +63,8 @@ class Dropping(Framework):
     def logits(self, x, masks=(1, 1, 1, 1)):
         x = x * masks[0]
         y = np.maximum(x + x @ self.weights["first"] * masks[1], 0)
-        shares = np.exp(y @ (y @ self.weights["keys"]).swapaxes(1, 2))
+        scores = y @ (y @ self.weights["keys"]).swapaxes(1, 2)
+        shares = np.exp(scores - scores.max(axis=2, keepdims=True))  # scores of trained weights may exceed 88
         shares = shares / shares.sum(-1, keepdims=True) * masks[2]
         return ((shares @ y @ self.weights["values"]) * masks[3]).reshape(len(x), -1) @ self.weights["last"]
 
